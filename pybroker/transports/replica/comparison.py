@@ -37,6 +37,7 @@ from pybroker.broker.domain.replica.operations import (
 )
 from pybroker.broker.domain.replica.reports import DIFFERENCES_MAX, ComparisonResult, FileDifference
 from pybroker.broker.domain.replica.store_ports import DataFileSource, MasterStore
+from pybroker.transports.replica.opening import open_data_file
 
 PART_BYTES: Final = 4 << 20
 """A follower reads so much at a time: it confirms nothing meanwhile, which takes some ten milliseconds."""
@@ -88,6 +89,8 @@ class StoreComparison:
         self._is_slow = is_slow
         self._changed: set[tuple[Journal, int]] = set()
         """Files that an operation has replaced or removed meanwhile."""
+        self._interrupted: set[Journal] = set()
+        """Journals of which an operation has replaced a file: a follower takes one new content of each at a time."""
         self._answer: asyncio.Future[int | None] | None = None
 
     # ------------------------------------------------------------ the session's side
@@ -97,6 +100,7 @@ class StoreComparison:
         match operation:
             case ReplaceFile(journal, file_id, _):
                 self._changed.add((journal, file_id))
+                self._interrupted.add(journal)
             case RemoveFiles(journal, file_ids):
                 self._changed.update((journal, file_id) for file_id in file_ids)
             case _:
@@ -115,7 +119,8 @@ class StoreComparison:
         differences: list[FileDifference] = []
         try:
             files = (await self._call(self._store.manifest)).files
-            await self._send_files([each for each in files if each[:2] in set(repaired)])
+            wanted = frozenset(repaired)
+            await self._send_files([each for each in files if each[:2] in wanted])
             left = sum(each.length for each in files)
             for each in files:
                 left -= each.length
@@ -166,7 +171,7 @@ class StoreComparison:
         for each in files:
             source = None
             if await self._call(partial(self._store.is_sound, *each[:3])):
-                source = await self._call(partial(self._store.open, each.journal, each.file_id))
+                source = await open_data_file(self._store, self._in_thread, each.journal, each.file_id)
             if source is not None:
                 try:
                     await self._send_file(source, each)
@@ -178,6 +183,7 @@ class StoreComparison:
         end = file.length
         crc = zlib.crc32(MARKER, await self._call(partial(source.checksum, end)))
         at, length = 0, end + MARKER_BYTES
+        self._interrupted.discard(file.journal)
         while at < length:
             content = await self._call(partial(source.piece, at, end)) if at < end else b""
             if at + len(content) == end and len(content) + MARKER_BYTES <= PIECE_BYTES:
@@ -185,6 +191,10 @@ class StoreComparison:
             await self._follower.drain()
             if file[:2] in self._changed or not self._follower.is_live:
                 return
+            if file.journal in self._interrupted:  # the follower has given up what it had of this content
+                self._interrupted.discard(file.journal)
+                at = 0
+                continue
             self._follower.send(ReplacePiece(file.journal, file.file_id, length, crc, at, content))
             at += len(content)
 

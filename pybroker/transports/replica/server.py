@@ -374,7 +374,8 @@ class ReplicaServer:
                 session.hang_up(f"nothing came for {limit:g} s")
             else:
                 session.ping(clock_ns, self._committed)
-                if session.is_live and now - session.compared_at > self._policy.compare_seconds:
+                is_due = now - session.compared_at > self._policy.compare_seconds
+                if is_due and session.is_live and not session.is_comparing:
                     session.compare(is_slow=True)
         if not self._shipped_at or self._shipped_at[-1][0] < self.shipped:
             self._shipped_at.append((self.shipped, now))

@@ -82,12 +82,16 @@ from pybroker.broker.domain.replica.ports import (
 from pybroker.broker.domain.replica.reports import ClusterReport, ComparisonResult
 from pybroker.broker.domain.replica.store_ports import DataFileSource, MasterStore
 from pybroker.transports.replica.comparison import StoreComparison
-from pybroker.transports.replica.link import FollowerLink
+from pybroker.transports.replica.link import HIGH_WATER_BYTES, FollowerLink
+from pybroker.transports.replica.opening import open_data_file
 from pybroker.transports.replica.positions import JournalPositions
 
 NEVER: Final = float("-inf")
 LAST_ROUND_BYTES: Final = 1 << 20
 """When fewer bytes of the journal are left to send, the catch-up ends and live replication begins."""
+
+QUESTIONS_BYTES_MAX: Final = 128 << 20
+"""A follower that has more waiting for it, and asks for comparisons, is refused: a live one never has so much."""
 
 NANOSECONDS: Final = 1_000_000_000
 
@@ -228,7 +232,10 @@ class FollowerSession:
             case RefusedFrame(sentence):
                 raise MalformedFrame(f"the follower refused: {sentence}")
             case StatusRequest():
-                self.send(StatusReport(self._host.report()))
+                if self._link.queued_bytes < HIGH_WATER_BYTES:  # one that asks and takes no answers fills no memory
+                    self.send(StatusReport(self._host.report()))
+            case VerifyRequest() | RepairRequest() if self._link.queued_bytes > QUESTIONS_BYTES_MAX:
+                raise MalformedFrame("it asks for comparisons, and takes no answers")
             case VerifyRequest() if self.connection:
                 self.compare()
             case RepairRequest(files) if self.connection:
@@ -524,7 +531,7 @@ class FollowerSession:
 
     async def _send_file(self, journal: Journal, file_id: int, start: int, end: int, *, is_finished: bool) -> None:
         """Send a part of a file up to its end; a file that was replaced as a whole, and one that is gone not at all."""
-        source = await self._open(journal, file_id)
+        source = await open_data_file(self._host.store, self._host.in_thread, journal, file_id)
         if source is None:
             return
         key = journal, file_id
@@ -549,7 +556,7 @@ class FollowerSession:
 
     async def _send_replacement(self, journal: Journal, file_id: int, end: int | None) -> None:
         """Send a file as a whole, up to an end, or all of it."""
-        source = await self._open(journal, file_id)
+        source = await open_data_file(self._host.store, self._host.in_thread, journal, file_id)
         if source is None:
             return
         try:
@@ -591,21 +598,6 @@ class FollowerSession:
         self._left_bytes -= size
         if self._host.rate_bytes:
             await asyncio.sleep(size / self._host.rate_bytes)
-
-    async def _open(self, journal: Journal, file_id: int) -> DataFileSource | None:
-        """Open a file. A session that ends meanwhile leaves nothing open."""
-        opening = asyncio.ensure_future(self._host.in_thread(partial(self._host.store.open, journal, file_id)))
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(_close_opened)
-            raise
-
-
-def _close_opened(opening: asyncio.Future[DataFileSource | None]) -> None:
-    """Close a file that was opened for a session that had ended by then."""
-    if not opening.cancelled() and opening.exception() is None and (source := opening.result()) is not None:
-        source.close()
 
 
 def _checksums(store: MasterStore, prefixes: Sequence[Prefix]) -> dict[Prefix, int]:

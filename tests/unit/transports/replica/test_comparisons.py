@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.reports import ComparisonResult, FileDifference
 from pybroker.store.journal.format import data_file_name
+from pybroker.store.replica.catch_up import MasterFiles, OpenedDataFile
 from pybroker.transports.replica import comparison
 from pybroker.transports.replica.follower import ReplicaFollower
 from pybroker.transports.replica.server import StreamPolicy
+from pybroker.transports.replica.session import FollowerSession
 from tests.replicas import MasterNode, TakenFrames, assert_equal_stores, closed, follower, journals, logical
 
 POLICY = StreamPolicy(timeout=2.0)
@@ -189,6 +192,94 @@ def test_files_that_are_replaced_and_removed_meanwhile_do_not_differ(tmp_path: P
         assert_equal_stores(*pair.roots)
 
     run(tmp_path, part)
+
+
+def test_repair_interrupted_by_a_compaction_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower gathers one new content of a journal at a time, so the compaction's takes the place of the other."""
+    drain, drained = FollowerSession.drain, 0
+
+    async def part(pair: ComparedPair) -> None:
+        writer = pair.master.journals
+        large = writer.begin(Journal.MESSAGES)
+        for _ in range(3):
+            writer.write(Journal.MESSAGES, os.urandom(900_000))
+        writer.begin(Journal.MESSAGES)
+        await pair.master.events.until_confirmed(writer.sequence)
+        flip(pair.roots[1], Journal.MESSAGES, large, 100)
+
+        async def drain_and_compact(session: FollowerSession) -> None:
+            nonlocal drained
+            await drain(session)
+            drained += 1
+            if drained == 3:
+                writer.replace(Journal.MESSAGES, 1, b"smaller")
+
+        monkeypatch.setattr(FollowerSession, "drain", drain_and_compact)
+        pair.copy.repair([(Journal.MESSAGES, large)])
+        assert (await pair.result()).is_equal
+        assert drained > 4
+        assert pair.master.events.lost_count == 0
+        assert_equal_stores(*pair.roots)
+
+    run(tmp_path, part)
+
+
+def test_session_that_ends_leaves_no_file_of_a_repair_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_open, opened, closed_files = threading.Event(), asyncio.Event(), asyncio.Event()
+    open_file, close_file = MasterFiles.open, OpenedDataFile.close
+
+    async def part(pair: ComparedPair) -> None:
+        loop = asyncio.get_running_loop()
+
+        def open_late(files: MasterFiles, journal: Journal, file_id: int) -> OpenedDataFile | None:
+            loop.call_soon_threadsafe(opened.set)
+            assert may_open.wait(30)
+            return open_file(files, journal, file_id)
+
+        def close(file: OpenedDataFile) -> None:
+            close_file(file)
+            loop.call_soon_threadsafe(closed_files.set)
+
+        monkeypatch.setattr(MasterFiles, "open", open_late)
+        monkeypatch.setattr(OpenedDataFile, "close", close)
+        pair.copy.repair([(Journal.MESSAGES, 1)])
+        async with asyncio.timeout(30):
+            await opened.wait()
+            pair.master.server.hang_up("s-b", 1, "test")
+            await pair.master.events.until(lambda: pair.master.events.lost_count == 1)
+            may_open.set()
+            await closed_files.wait()
+
+    run(tmp_path, part)
+
+
+def test_comparison_longer_than_the_interval_is_not_requested_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_read = threading.Event()
+    checksum = MasterFiles.part_checksum
+
+    def checksum_late(files: MasterFiles, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
+        assert may_read.wait(30)
+        return checksum(files, journal, file_id, offset, length)
+
+    monkeypatch.setattr(MasterFiles, "part_checksum", checksum_late)
+
+    async def part(pair: ComparedPair) -> None:
+        committed = 0
+
+        def count(_epoch: int) -> bool:
+            nonlocal committed
+            committed += 1
+            if committed == 10:
+                may_read.set()
+            return True
+
+        pair.events.promises = count  # type: ignore[method-assign]
+        assert (await pair.result()).is_equal
+        assert committed >= 10
+
+    run(tmp_path, part, StreamPolicy(timeout=0.5, compare_seconds=0.01))
 
 
 def test_a_comparison_begins_by_itself(tmp_path: Path) -> None:
