@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.files import JournalFiles, System
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.replica import DIRECTORY
@@ -93,8 +94,13 @@ class DiscardedFiles:
 
 
 def _record_count(path: Path, file_id: int, length: int) -> int:
-    """Return how many records of a file follow its beginning."""
-    return sum(1 for _ in DataFileWalk(load(path), file_id, start=length))
+    """Return how many records of a file follow its beginning; 0 if the disk cannot read it any more."""
+    try:
+        content = load(path)
+    except StoreUnavailable as error:
+        _log.error("the records of a discarded file are not counted: %s", error)
+        return 0
+    return sum(1 for _ in DataFileWalk(content, file_id, start=length))
 
 
 def _parts(path: Path) -> list[bytes]:

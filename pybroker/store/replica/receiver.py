@@ -24,6 +24,7 @@ full disk, which is met before anything is synced: the reserve is spent, or the 
 Used by one thread at a time. Blocks.
 """
 
+import errno
 import json
 import logging
 import os
@@ -247,14 +248,20 @@ class ReplicaReceiver:
         return 0 if found is None else found
 
     def part_checksum(self, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
-        """Return the CRC-32 of a part of a file, read from the disk; None if the file is gone, or shorter.
+        """Return the CRC-32 of a part of a file, read from the disk; None if the file is gone, shorter, or damaged.
+
+        A disk that cannot read a part any more (EIO) has damaged the file, and not the receiver: a repair replaces it.
 
         Raises:
-            StoreUnavailable: it cannot be read.
+            StoreUnavailable: it cannot be read for another reason.
         """
         try:
             return self._manifest_files.part_checksum(journal, file_id, offset, length)
         except OSError as error:
+            if error.errno == errno.EIO:
+                path = self._journals[journal].files.path(file_id)
+                _log.error("%s: %d bytes from %d on cannot be read: %s", path, length, offset, error)
+                return None
             raise self._failed(error) from error
 
     def keep_replaced(self, journal: Journal, file_id: int) -> None:

@@ -73,10 +73,12 @@ class FollowerStore(Protocol):
         ...
 
     def part_checksum(self, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
-        """Return the CRC-32 of a part of a file, read from the disk; None if the file is gone, or shorter.
+        """Return the CRC-32 of a part of a file, read from the disk; None if the file is gone, shorter, or damaged.
+
+        A part that the disk cannot read any more is damage, which a repair replaces.
 
         Raises:
-            StoreUnavailable: it cannot be read.
+            StoreUnavailable: it cannot be read for another reason.
         """
         ...
 

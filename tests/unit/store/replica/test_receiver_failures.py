@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from zlib import crc32
 
 import pytest
 
@@ -16,6 +17,7 @@ from pybroker.broker.domain.replica.operations import BeginFile, CutFile, Journa
 from pybroker.broker.domain.replica.plan import PlanAction, PlanEntry
 from pybroker.broker.domain.replica.store_ports import FileChange, FollowerDiskFull, StreamMismatch
 from pybroker.store.journal.files import OS, System
+from pybroker.store.journal.format import EOF_MARKER
 from pybroker.store.journal.reserve import RESERVE_NAME
 from pybroker.store.replica.manifest_files import CACHE_NAME, ManifestFiles
 from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver
@@ -272,3 +274,31 @@ def test_recent_file_is_not_kept(tmp_path: Path, master: Path) -> None:
     newest = max(path.stat().st_mtime_ns for path in (master / "kahadb").iterdir())
     ManifestFiles(master, journals(master), clock_ns=lambda: newest + 1_000_000_000).read(sync=True)
     assert not (master / "replica" / CACHE_NAME).exists()
+
+
+def test_part_that_the_disk_cannot_read_differs_and_is_replaced(
+    tmp_path: Path, master: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad sector in an old file must not end the member: nothing could repair the file then."""
+    root = tmp_path / "b"
+    receiver = live(root, master)
+    content = logical(root)[M, 1] + EOF_MARKER
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pread", failure(errno.EIO))
+        disk.setattr(os, "preadv", failure(errno.EIO))
+        assert receiver.part_checksum(M, 1, 0, 10) is None
+        receiver.keep_replaced(M, 1)
+        receiver.apply([ReplacePiece(M, 1, len(content), crc32(content), 0, content)], is_live=True)
+    assert receiver.part_checksum(M, 1, 0, len(content)) == crc32(content)
+    receiver.close()
+    assert_equal_stores(master, root)
+    assert len([*(root / "replica" / "discarded").glob("*/kahadb/db-1.log")]) == 1
+
+
+def test_part_that_cannot_be_read_for_another_reason_ends_the_receiver(
+    tmp_path: Path, master: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = live(tmp_path / "b", master)
+    monkeypatch.setattr(os, "pread", failure(errno.ENOMEM))
+    with pytest.raises(StoreUnavailable):
+        receiver.part_checksum(M, 1, 0, 10)

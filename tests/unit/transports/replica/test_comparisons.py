@@ -227,6 +227,7 @@ def test_repair_interrupted_by_a_compaction_begins_again(tmp_path: Path, monkeyp
 def test_session_that_ends_leaves_no_file_of_a_repair_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_open, opened, closed_files = threading.Event(), asyncio.Event(), asyncio.Event()
     open_file, close_file = MasterFiles.open, OpenedDataFile.close
+    repaired: list[OpenedDataFile | None] = []
 
     async def part(pair: ComparedPair) -> None:
         loop = asyncio.get_running_loop()
@@ -234,11 +235,13 @@ def test_session_that_ends_leaves_no_file_of_a_repair_open(tmp_path: Path, monke
         def open_late(files: MasterFiles, journal: Journal, file_id: int) -> OpenedDataFile | None:
             loop.call_soon_threadsafe(opened.set)
             assert may_open.wait(30)
-            return open_file(files, journal, file_id)
+            repaired.append(open_file(files, journal, file_id))
+            return repaired[-1]
 
         def close(file: OpenedDataFile) -> None:
             close_file(file)
-            loop.call_soon_threadsafe(closed_files.set)
+            if file is repaired[0]:
+                loop.call_soon_threadsafe(closed_files.set)
 
         monkeypatch.setattr(MasterFiles, "open", open_late)
         monkeypatch.setattr(OpenedDataFile, "close", close)
@@ -266,18 +269,18 @@ def test_comparison_longer_than_the_interval_is_not_requested_again(
     monkeypatch.setattr(MasterFiles, "part_checksum", checksum_late)
 
     async def part(pair: ComparedPair) -> None:
-        committed = 0
+        pings = 0
 
         def count(_epoch: int) -> bool:
-            nonlocal committed
-            committed += 1
-            if committed == 10:
+            nonlocal pings
+            pings += 1
+            if pings == 10:
                 may_read.set()
             return True
 
-        pair.events.promises = count  # type: ignore[method-assign]
+        monkeypatch.setattr(pair.events, "promises", count)
         assert (await pair.result()).is_equal
-        assert committed >= 10
+        assert pings >= 10
 
     run(tmp_path, part, StreamPolicy(timeout=0.5, compare_seconds=0.01))
 
