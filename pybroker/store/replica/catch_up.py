@@ -15,7 +15,7 @@ from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.store_ports import CatchUpPart, MasterManifest
 from pybroker.store.journal.files import OS, System
 from pybroker.store.journal.format import BATCH_HEADER, BATCH_HEADER_BYTES, BATCH_MAGIC, data_file_name
-from pybroker.store.journal.reader import DataFileWalk, has_vanished, load, unavailable
+from pybroker.store.journal.reader import DataFileWalk, data_files, has_vanished, load, unavailable
 from pybroker.store.replica.manifest_files import ManifestFiles, checksum_of
 
 
@@ -120,15 +120,20 @@ class MasterFiles:
             raise unavailable(self._journals[journal] / data_file_name(file_id), error) from error
 
     def is_sound(self, journal: Journal, file_id: int, length: int) -> bool:
-        """Return True if a file is there, and its records up to a length have the checksums that are in them."""
+        """Return True if a file is there, and its records have the checksums that are in them.
+
+        Of the journal's last file only those up to a length count: behind them a batch may be half written. The others
+        count as a whole, for the length may be that of a file whose last batch is damaged.
+        """
         path = self._journals[journal] / data_file_name(file_id)
         if not path.exists():
             return False
+        is_last = file_id == max(data_files(path.parent), default=0)
         walk = DataFileWalk(load(path), file_id)
         for _, end in walk.batches():
-            if end >= length:
+            if is_last and end >= length:
                 break
-        return not any(damage.offset < length for damage in walk.damages)
+        return not any(damage.offset < length or not is_last for damage in walk.damages)
 
     def open(self, journal: Journal, file_id: int) -> OpenedDataFile | None:
         """Open a file; None if it is gone."""

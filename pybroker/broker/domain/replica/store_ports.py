@@ -198,7 +198,9 @@ class MasterStore(Protocol):
         ...
 
     def is_sound(self, journal: Journal, file_id: int, length: int) -> bool:
-        """Return True if a file is there, and its records up to a length have the checksums that are in them.
+        """Return True if a file is there, and its records have the checksums that are in them.
+
+        Of the journal's last file only those up to a length count.
 
         Raises:
             StoreUnavailable: it cannot be read.

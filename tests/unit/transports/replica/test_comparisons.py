@@ -163,6 +163,23 @@ def test_damage_of_the_master_is_named_and_not_copied(tmp_path: Path) -> None:
     run(tmp_path, part)
 
 
+def test_damaged_last_batch_of_a_masters_file_is_found(tmp_path: Path) -> None:
+    """Its contents seem to end before that batch: a walk cannot tell it from a torn write."""
+
+    async def part(pair: ComparedPair) -> None:
+        before = logical(pair.roots[1])
+        flip(pair.roots[0], Journal.MESSAGES, 2, len(before[Journal.MESSAGES, 2]) - 100)
+        (difference,) = (await pair.verify()).differences
+        assert difference == FileDifference(Journal.MESSAGES, 2, is_masters=True)
+        flip(pair.roots[1], Journal.MESSAGES, 2, 100)
+        pair.copy.repair([difference[:2]])
+        assert (await pair.result()).differences == [difference]
+        flip(pair.roots[1], Journal.MESSAGES, 2, 100)
+        assert logical(pair.roots[1]) == before
+
+    run(tmp_path, part)
+
+
 def test_a_missing_file_is_found_and_sent(tmp_path: Path) -> None:
     async def part(pair: ComparedPair) -> None:
         (journals(pair.roots[1])[Journal.MESSAGES] / data_file_name(3)).unlink()
