@@ -37,8 +37,14 @@ LOOK_SECONDS: Final = 0.5
 REPAIRS_MAX: Final = 3
 """Attempts of one request, in case that other files are damaged meanwhile."""
 
+GONE_SECONDS: Final = 1.0
+"""The interval at which a master that waits for results looks if the connections are still there."""
+
 SILENT_SECONDS: Final = 60.0
 """The time without progress after which a request has failed."""
+
+ComparisonResults = asyncio.Queue[tuple[str, ComparisonResult]]
+"""Stores, and the results of their comparisons; the own store is the empty text."""
 
 _BYTES_MAX: Final = 1 << 20
 
@@ -95,7 +101,8 @@ class ReplicaRequests:
         self._replication = replication
         self._name = name
         self._root = root
-        self._results: asyncio.Queue[tuple[str, ComparisonResult]] = asyncio.Queue()
+        self._results: ComparisonResults | None = None
+        """The results that the present request waits for; None without one: then nothing takes them."""
 
     async def run(self) -> None:
         """Look for requests until cancelled."""
@@ -123,14 +130,16 @@ class ReplicaRequests:
 
     async def _carry_out(self, act: str, progress: RequestProgress) -> None:
         await self._answer(progress)
-        while not self._results.empty():
-            self._results.get_nowait()
-        if self._replication.elected is not None:
-            await self._compare_followers(act, progress)
-        elif self._replication.copy is not None:
-            await self._compare_own(act, progress)
-        else:
-            progress.problem = "this member follows no master now: see pybroker status"
+        self._results = asyncio.Queue()
+        try:
+            if self._replication.elected is not None:
+                await self._compare_followers(act, progress, self._results)
+            elif self._replication.copy is not None:
+                await self._compare_own(act, progress, self._results)
+            else:
+                progress.problem = "this member follows no master now: see pybroker status"
+        finally:
+            self._results = None
         progress.is_done = True
         await self._answer(progress)
 
@@ -139,7 +148,7 @@ class ReplicaRequests:
 
     # ------------------------------------------------------------ a master
 
-    async def _compare_followers(self, act: str, progress: RequestProgress) -> None:
+    async def _compare_followers(self, act: str, progress: RequestProgress, results: ComparisonResults) -> None:
         """Compare the stores of all live followers with the own one."""
         term = self._replication.elected
         assert term is not None, "it is the master"
@@ -148,15 +157,24 @@ class ReplicaRequests:
             return
         term.on_verified = self._take
         waiting = set(term.server.compare())
-        if not waiting:
-            progress.problem = "no follower is live, or each is being compared already"
-        names = {each.store: each.name for each in term.server.progress()}
+        followers = term.server.progress()
+        names = {each.store: each.name for each in followers}
+        connections = {(each.store, each.connection) for each in followers}
+        progress.comparisons = [
+            _shown(each.name, ComparisonResult(problem="it is catching up, or is being compared already"))
+            for each in followers
+            if each.store not in waiting
+        ]
+        if not followers:
+            progress.problem = "no follower is connected"
         while waiting:
             try:
-                store, result = await asyncio.wait_for(self._results.get(), 1.0)
+                store, result = await asyncio.wait_for(results.get(), GONE_SECONDS)
             except TimeoutError:
-                gone = waiting - {each.store for each in term.server.progress()}
-                found = [(store, ComparisonResult(problem="its connection has ended")) for store in gone]
+                # One that has connected again is another connection, on which nothing is compared.
+                left = connections & {(each.store, each.connection) for each in term.server.progress()}
+                gone = waiting - {store for store, _ in left}
+                found = [(store, ComparisonResult(problem="its connection has ended")) for store in sorted(gone)]
             else:
                 found = [(store, result)]
             for store, result in found:
@@ -166,13 +184,14 @@ class ReplicaRequests:
             await self._answer(progress)
 
     def _take(self, store: str, result: ComparisonResult) -> None:
-        self._results.put_nowait((store, result))
+        if self._results is not None:
+            self._results.put_nowait((store, result))
 
     # ------------------------------------------------------------ a follower
 
-    async def _compare_own(self, act: str, progress: RequestProgress) -> None:
+    async def _compare_own(self, act: str, progress: RequestProgress, results: ComparisonResults) -> None:
         """Compare the own store with the master's, and fetch what differs."""
-        result = await self._compared(progress, repaired=False)
+        result = await self._compared(progress, results, repaired=False)
         for _ in range(REPAIRS_MAX if act == "repair" else 0):
             files = [each for each in result.differences if not each.is_masters]
             copy = self._replication.copy
@@ -180,14 +199,17 @@ class ReplicaRequests:
                 break
             progress.repaired += [each.name for each in files if each.name not in progress.repaired]
             copy.repair([each[:2] for each in files])
-            ended = await self._compared(progress, repaired=True)
+            ended = await self._compared(progress, results, repaired=True)
             # A file that is being written is replaced on another connection, so that there is no comparison yet.
-            result = await self._compared(progress, repaired=False) if ended.problem else ended
+            result = await self._compared(progress, results, repaired=False) if ended.problem else ended
         left = {each.name for each in result.differences}
-        progress.repaired = [each for each in progress.repaired if each not in left]
+        is_known = not result.problem  # else it is not known what was fetched
+        progress.repaired = [each for each in progress.repaired if is_known and each not in left]
         progress.comparisons = [_shown(self._name, result)]
 
-    async def _compared(self, progress: RequestProgress, *, repaired: bool) -> ComparisonResult:
+    async def _compared(
+        self, progress: RequestProgress, results: ComparisonResults, *, repaired: bool
+    ) -> ComparisonResult:
         """Return the result of a comparison; `repaired`: one that was asked for already."""
         self._replication.on_verified = lambda result: self._take("", result)
         copy = self._replication.copy
@@ -197,7 +219,7 @@ class ReplicaRequests:
         before: object = None
         while silent < SILENT_SECONDS:
             try:
-                return (await asyncio.wait_for(self._results.get(), LOOK_SECONDS))[1]
+                return (await asyncio.wait_for(results.get(), LOOK_SECONDS))[1]
             except TimeoutError:
                 pass
             copy = self._replication.copy
