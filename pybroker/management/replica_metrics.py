@@ -54,7 +54,7 @@ def families(replica: Mapping[str, Any], now: float) -> Iterator[Metric]:
         text = "The time since this store was compared with another one"
         age = max(0.0, now - replica["last_verified_ms"] / 1000)
         yield Gauge("pybroker_replica_last_verified_seconds", text, age)
-    text = "Data files of this store that differed from the master's"
+    text = "Data files of this store that comparisons found damaged"
     yield Gauge("pybroker_replica_damaged_files", text, len(replica["damaged"]))
 
 

@@ -10,7 +10,13 @@ from typing import Final
 
 from pybroker.broker.app.machine import clock
 from pybroker.broker.domain.replica.ports import FollowerProgress
-from pybroker.broker.domain.replica.reports import ClusterReport, ComparisonResult, FileDifference, MemberProgress
+from pybroker.broker.domain.replica.reports import (
+    MEMBERS_MAX,
+    ClusterReport,
+    ComparisonResult,
+    FileDifference,
+    MemberProgress,
+)
 from pybroker.locks.election.election_state import ElectionState
 from pybroker.locks.election.record import ElectionRecord, RecordedState
 
@@ -69,6 +75,7 @@ class ReplicaActivity:
     def note_promotion(self, record: ElectionRecord, store: str) -> None:
         """Count that this member, with this store, is the master of a record."""
         self.note_record(record)
+        self.results.clear()  # they are about the store of another master, or about earlier contents of this one
         former = self._former
         if former is None or not former.epoch:
             cause = "first"
@@ -78,10 +85,32 @@ class ReplicaActivity:
             cause = "resumed" if former.master.store == store else "lease"
         self.promotions[cause] += 1
 
+    def note_follower(self, follower: FollowerProgress, in_sync: frozenset[str]) -> None:
+        """Keep a connected follower's name, and forget the stores that it had before and that are not in sync.
+
+        A member has another store after it was copied again, and one that asks for the election store has one for that
+        alone. Of more members than a report names, the first ones are forgotten. In any thread.
+        """
+        names = self.names
+        others = [store for store in list(names) if store not in in_sync and store != follower.store]
+        surplus = others[: max(0, len(names) - MEMBERS_MAX)]
+        for store in {*surplus, *(store for store in others if names.get(store) == follower.name)}:
+            names.pop(store, None)
+            self.results.pop(store, None)
+        names[follower.store] = follower.name
+
+    @property
+    def damaged_here(self) -> tuple[FileDifference, ...]:
+        """The damaged files of a master's own store: found by its comparisons, or while it was a follower."""
+        found = {each for dated in list(self.results.values()) for each in dated.result.differences if each.is_masters}
+        return (*self.damaged, *sorted(found))
+
     def note_comparison(self, store: str, result: ComparisonResult) -> None:
         """Keep the result of a comparison with a follower's store."""
         if not result.problem:
             self.results[store] = DatedResult(clock(), result)
+            if not any(each.is_masters for each in result.differences):
+                self.damaged = ()
 
     def note_own_comparison(self, result: ComparisonResult) -> None:
         """Keep the result of a comparison of the own store."""
@@ -98,7 +127,7 @@ def cluster_report(
     in_sync = frozenset[str]() if record is None else record.in_sync
     members = [MemberProgress(me.name, me.store, is_master=True, is_in_sync=True, is_connected=True, is_live=True)]
     for each in followers:
-        activity.names[each.store] = each.name
+        activity.note_follower(each, in_sync)
         members.append(
             MemberProgress(
                 name=each.name,

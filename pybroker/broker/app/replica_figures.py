@@ -13,7 +13,7 @@
 | `register_seconds`, `register_age_seconds` | time of the latest call to the election store; since its last answer |
 | `lease_left_seconds` | of a master: for how long it may go on without another renewal |
 | `last_verified_ms` | when this store was compared: with the master's, or a master's with any follower's |
-| `damaged` | the files of this store that differed, such as `kahadb/db-3.log` |
+| `damaged` | the files of this store that were damaged then, such as `kahadb/db-3.log` |
 | `problem` | as `status` shows it |
 
 What is not known is null.
@@ -37,7 +37,7 @@ def replica_figures(replication: Replication) -> ReplicaFigures:
     known = members_known(replication)
     mastery = state.mastery
     own, calls = activity.own_result, replication.calls
-    verified = [each.at_ms for each in activity.results.values()] if term is not None else [own.at_ms] if own else []
+    dated = list(activity.results.values()) if term is not None else [own] if own else []
     return {
         "cluster": report.cluster,
         "epoch": report.epoch,
@@ -60,7 +60,7 @@ def replica_figures(replication: Replication) -> ReplicaFigures:
         "register_seconds": calls.call_seconds,
         "register_age_seconds": None if calls.answered_at is None else max(0.0, time.monotonic() - calls.answered_at),
         "lease_left_seconds": None if mastery is None else max(0.0, mastery.deadline - lease_clock()),
-        "last_verified_ms": max(verified, default=None),
-        "damaged": [each.name for each in activity.damaged],
+        "last_verified_ms": max((each.at_ms for each in dated), default=None),
+        "damaged": [each.name for each in (activity.damaged if term is None else activity.damaged_here)],
         "problem": report.problem,
     }

@@ -71,6 +71,9 @@ def _problem(replication: Replication, state: ElectionState, *, is_in_sync: bool
         return replication.register_problem
     if replication.waiting:
         return replication.waiting
+    if replication.elected is not None:
+        names = ", ".join(each.name for each in replication.activity.damaged_here[:MEMBERS_SHOWN])
+        return f"{names} of the MASTER's store are damaged: make a standby in sync the master" if names else ""
     if damaged := replication.activity.damaged:
         names = ", ".join(each.name for each in damaged[:MEMBERS_SHOWN])
         return f"{names} differ from the master's: pybroker replica repair fetches them"

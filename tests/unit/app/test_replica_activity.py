@@ -7,7 +7,7 @@ import pytest
 from pybroker.broker.app.replica_activity import ReplicaActivity, cluster_report
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.ports import FollowerProgress
-from pybroker.broker.domain.replica.reports import ComparisonResult, FileDifference, MemberProgress
+from pybroker.broker.domain.replica.reports import MEMBERS_MAX, ComparisonResult, FileDifference, MemberProgress
 from pybroker.locks.election.decisions import start
 from pybroker.locks.election.election_state import ElectionPolicy
 from pybroker.locks.election.record import ElectionRecord, ElectionSettings, MasterEntry, RecordedState
@@ -80,3 +80,29 @@ def test_own_damage_is_known_until_a_comparison_finds_none() -> None:
     assert activity.damaged == (DAMAGE,)
     activity.note_own_comparison(ComparisonResult(3, 100))
     assert not activity.damaged
+
+
+def test_damage_of_a_master_is_known_until_a_comparison_finds_none() -> None:
+    activity = ReplicaActivity(damaged=(DAMAGE,))
+    masters = FileDifference(Journal.MESSAGES, 4, is_masters=True)
+    activity.note_comparison("s-b", ComparisonResult(3, 100, [masters]))
+    assert activity.damaged_here == (DAMAGE, masters)
+    activity.note_comparison("s-b", ComparisonResult(3, 100))
+    assert not activity.damaged_here
+
+
+def test_former_stores_of_a_member_are_no_members() -> None:
+    """An inquiry for the election store, and a copy that is made again, come with another store each."""
+    activity = ReplicaActivity()
+    state = start(A, ElectionPolicy(cluster_name="orders"), 0.0)._replace(known=RegisterState(1, RECORD))
+    for store in ("s-b", *(f"s-{number}" for number in range(3))):
+        cluster_report(state, [connected(store, "b")], activity)
+    assert [each.store for each in cluster_report(state, [], activity).members] == ["s-a", "s-2", "s-b"]
+    for number in range(100):
+        cluster_report(state, [connected(f"s-{number}", f"n-{number}")], activity)
+    assert len(activity.names) <= MEMBERS_MAX + 1
+    assert activity.names["s-b"] == "b"
+
+
+def connected(store: str, name: str) -> FollowerProgress:
+    return FollowerProgress(store, name, 1, is_live=True, confirmed=0, left_bytes=0, queued_bytes=0)

@@ -17,6 +17,7 @@ DIFFERENCES_MAX: Final = 500
 
 MEMBERS_MAX: Final = 32
 NAME_LENGTH_MAX: Final = 100
+_FILE_ID_MAX: Final = (1 << 32) - 1
 
 
 class MemberProgress(NamedTuple):
@@ -64,7 +65,10 @@ class ClusterReport(NamedTuple):
 
     def encode(self) -> bytes:
         """Return it as JSON."""
-        members = [each._asdict() for each in self.members[:MEMBERS_MAX]]
+        members = [
+            each._replace(name=each.name[:NAME_LENGTH_MAX], store=each.store[:NAME_LENGTH_MAX])._asdict()
+            for each in self.members[:MEMBERS_MAX]
+        ]
         return json.dumps({"epoch": self.epoch, "members": members}).encode()
 
     @classmethod
@@ -135,12 +139,17 @@ class ComparisonResult(NamedTuple):
         differences: list[FileDifference] = []
         for each in _list(values, "different")[:DIFFERENCES_MAX]:
             match each:
-                case [int(number), int(file_id), bool(is_masters)] if not isinstance(number, bool):
-                    differences.append(FileDifference(as_journal(number), int(file_id), is_masters))
+                case [int(number), int(file_id), bool(is_masters)] if _are_numbers(number, file_id):
+                    differences.append(FileDifference(as_journal(number), file_id, is_masters))
                 case _:
                     raise MalformedFrame("a difference is none")
         file_count, byte_count = int(_typed(values, "files", 0)), int(_typed(values, "bytes", 0))
         return cls(file_count, byte_count, differences, str(_typed(values, "problem", "")))
+
+
+def _are_numbers(number: int, file_id: int) -> bool:
+    """Return True if both are numbers and no truth values, and a frame can hold the data file's."""
+    return type(number) is int and type(file_id) is int and 0 < file_id <= _FILE_ID_MAX
 
 
 def _values(data: bytes) -> Mapping[str, Any]:
@@ -173,11 +182,10 @@ def _member(values: object) -> MemberProgress:
 def _typed(values: Mapping[str, Any], key: str, default: Any) -> Any:
     """Return a field, which has the type of its default; that one if it is not there."""
     value = values.get(key, default)
-    if isinstance(default, float) and type(value) is int:
-        value = float(value)
-    if type(value) is not type(default) or (isinstance(value, int | float) and not 0 <= value < 1 << 63):
+    is_number = isinstance(default, float) and type(value) is int
+    if not (is_number or type(value) is type(default)) or (isinstance(value, int | float) and not 0 <= value < 1 << 63):
         raise MalformedFrame(f"{key} is not of its type")
-    return value
+    return float(value) if is_number else value
 
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"name": "", "store": ""} | MemberProgress._field_defaults

@@ -301,6 +301,7 @@ def test_marker_is_that_of_the_journal() -> None:
         b'{"members": [1]}',
         b'{"members": [{"name": 1}]}',
         b'{"members": [{"lag_bytes": -1}]}',
+        b'{"members": [{"lag_seconds": 1' + b"0" * 400 + b"}]}",
     ],
 )
 def test_reports_that_are_none_are_refused(text: bytes) -> None:
@@ -308,7 +309,9 @@ def test_reports_that_are_none_are_refused(text: bytes) -> None:
         ClusterReport.decode(text)
 
 
-@pytest.mark.parametrize("found", [b"1", b"[1]", b"[[0, 1]]", b"[[7, 1, true]]", b"[[true, 1, true]]"])
+@pytest.mark.parametrize(
+    "found", [b"1", b"[1]", b"[[0, 1]]", b"[[7, 1, true]]", b"[[true, 1, true]]", b"[[0, 4294967296, true]]"]
+)
 def test_results_that_are_none_are_refused(found: bytes) -> None:
     with pytest.raises(MalformedFrame):
         ComparisonResult.decode(b'{"different": ' + found + b"}")
@@ -319,3 +322,11 @@ def test_a_result_names_a_limited_number_of_files() -> None:
     data = encode_frame(CrcSeal(), StreamFrame(0, Verified(ComparisonResult(2000, 1, many))))
     (frame,) = StreamDecoder(FROM_MASTER, CrcSeal()).receive(data)
     assert frame.body == Verified(ComparisonResult(2000, 1, many[:500]))
+
+
+def test_report_of_members_with_long_names_fits_a_frame() -> None:
+    long = "\N{SNOWMAN}" * 5000
+    report = ClusterReport(1, [MemberProgress(long, long)] * 40)
+    data = encode_frame(CrcSeal(), StreamFrame(0, StatusReport(report)))
+    (frame,) = StreamDecoder(FROM_MASTER, CrcSeal()).receive(data)
+    assert frame.body == StatusReport(ClusterReport(1, [MemberProgress(long[:100], long[:100])] * 32))
