@@ -37,7 +37,7 @@ class DatedResult:
 
 @dataclass(slots=True)
 class ReplicaActivity:
-    """The counts of one member.
+    """Counts and results that one member has gathered since its process was started.
 
     Attributes:
         set_changes: changes of the in-sync set that this member has seen, by reason: `SET_CHANGES`.
@@ -45,7 +45,7 @@ class ReplicaActivity:
         names: the names of members, by store, as they have introduced themselves.
         results: of a master: the latest comparison of each follower's store, by store.
         own_result: of a follower: the latest comparison of its store; None: there was none.
-        damaged: the files of its own store that differed from the master's then, and that the master had sound.
+        damaged: of a follower: the files of its store that differed in that comparison; the master's were sound.
     """
 
     set_changes: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(SET_CHANGES, 0)))
@@ -58,7 +58,7 @@ class ReplicaActivity:
     _former: ElectionRecord | None = None
 
     def note_record(self, record: ElectionRecord | None) -> None:
-        """Take the present record of the register."""
+        """Count what has changed since the register's last record."""
         known = self._newest
         if record is None or record is known:
             return

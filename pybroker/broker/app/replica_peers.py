@@ -1,4 +1,4 @@
-"""How the members of a replicated cluster know each other, from the settings: a secret, or certificates."""
+"""Reads from the settings by what the members of a replicated cluster know each other: a secret, or certificates."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from pybroker.transports.replica.peer_certificates import PeerCertificates, Peer
 SECRET_BYTES_MIN = 16
 
 _ASKING = ("replicate_tls_certificate", "replicate_tls_key", "replicate_tls_ca", "replicate_members")
-"""With one of these the stream is encrypted."""
+"""Settings of which each one switches the encryption of the stream on."""
 
 
 def peer_certificates_of(config: Config) -> PeerCertificates | None:

@@ -39,7 +39,7 @@ def replica_report(replication: Replication) -> ReplicaReport:
 
 
 def members_known(replication: Replication) -> Sequence[MemberProgress]:
-    """Return the members, the master first: as a master sees them, or as it has told. Nothing if neither is so."""
+    """Return the members, the master first, by a master's own view or its last report; none without either."""
     term, progress = replication.elected, replication.copy_progress
     if term is not None:
         return term.cluster().members

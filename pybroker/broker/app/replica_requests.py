@@ -10,12 +10,12 @@ second, in a thread.
 
 | field of the answer | meaning |
 |---|---|
-| `id` | of the request |
-| `is_done` | nothing follows |
+| `id` | that of the request |
+| `is_done` | the answer does not change any more |
 | `done_bytes`, `total_bytes` | how far the comparison is |
 | `comparisons` | each with `member`, `files`, `bytes`, `different` (each with `file` and `damaged`: whose), `problem` |
 | `repaired` | the files of this store that were fetched |
-| `problem` | why there is no comparison; empty: there is |
+| `problem` | the reason why there is no comparison; empty if there is one |
 """
 
 import asyncio
@@ -35,7 +35,7 @@ REQUEST_NAME: Final = "request.json"
 ANSWER_NAME: Final = "answer.json"
 LOOK_SECONDS: Final = 0.5
 REPAIRS_MAX: Final = 3
-"""Attempts of one request, in case that other files are damaged meanwhile."""
+"""Rounds of repair and comparison in one request: other files may be damaged meanwhile."""
 
 GONE_SECONDS: Final = 1.0
 """The interval at which a master that waits for results looks if the connections are still there."""
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def put(root: Path, name: str, values: Mapping[str, Any]) -> None:
-    """Write one of the files as a whole. Blocks.
+    """Write the file with a request, or with its answer, as a whole. Blocks.
 
     Raises:
         OSError: it cannot be written.
@@ -62,7 +62,7 @@ def put(root: Path, name: str, values: Mapping[str, Any]) -> None:
 
 
 def get(root: Path, name: str) -> dict[str, Any]:
-    """Return what one of the files has; nothing if it is not there, or is none. Blocks."""
+    """Return the request or the answer in a file; an empty one if the file is not there, or is malformed. Blocks."""
     try:
         with (root / DIRECTORY / name).open("rb") as file:
             values = json.loads(file.read(_BYTES_MAX))
@@ -121,7 +121,7 @@ class ReplicaRequests:
                 _log.warning("a request in %s cannot be answered: %s", self._root / DIRECTORY, error)
 
     def _look(self) -> tuple[tuple[int, int], dict[str, Any]]:
-        """Return what identifies the present request, and it. Blocks."""
+        """Return inode number and time of the request's file, which identify the request, and its content. Blocks."""
         try:
             status = (self._root / DIRECTORY / REQUEST_NAME).stat()
         except OSError:
@@ -210,7 +210,7 @@ class ReplicaRequests:
     async def _compared(
         self, progress: RequestProgress, results: ComparisonResults, *, repaired: bool
     ) -> ComparisonResult:
-        """Return the result of a comparison; `repaired`: one that was asked for already."""
+        """Request a comparison of the own store, unless a repair has (`repaired`), and return its result."""
         self._replication.on_verified = lambda result: self._take("", result)
         copy = self._replication.copy
         if copy is not None and not repaired:

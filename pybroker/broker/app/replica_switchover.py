@@ -1,4 +1,4 @@
-"""Which member a master may hand the cluster over to, on request.
+"""Chooses the member to which a master hands the cluster over, on request.
 
 Source: specification of replication, 6.3.
 """
@@ -22,7 +22,7 @@ class Successor(NamedTuple):
 
 
 def successor(to: str, me: str, in_sync: frozenset[str], followers: Sequence[FollowerProgress]) -> Successor:
-    """Return who takes over.
+    """Return the member that takes over, or the reason why none can.
 
     Args:
         to: the name of the member that was asked for; empty: any.

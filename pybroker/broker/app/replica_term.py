@@ -194,7 +194,7 @@ class ReplicaTerm:
         self._run.tell(FollowerLost(store, connection))
 
     def verified(self, store: str, name: str, result: ComparisonResult) -> None:
-        """A follower's store was compared with this master's."""
+        """Keep, log and report the result of a comparison of a follower's store with this master's."""
         self._activity.note_comparison(store, result)
         log_comparison(name, result)
         self.on_verified(store, result)

@@ -1,4 +1,4 @@
-"""Why a member of a cluster without a master does not take over, in a sentence: what its store lacks, and who has it.
+"""Explains in a sentence why a member does not take over a cluster without a master: what its store lacks.
 
 Source: specification of replication, 6.1.
 """

@@ -234,11 +234,11 @@ class Replication:
         self._successor = ""
         """The store that is to take over from this master; empty: any."""
         self._live_since: float | None = None
-        """When the copy was found in sync, by the clock of the lease."""
+        """The time since which the copy has been in sync, by the clock of the lease; None: it is not."""
         self.on_wanted: Callable[[str], None] = lambda name: None
         """Called on the loop, now and then, with the name of a member that asks this master to hand over to it."""
         self._wanted_at = NEVER
-        """When a member was found last that asks."""
+        """The time at which a member was last found that asks to be master, by the clock of the lease."""
 
     # ------------------------------------------------------------ the process
 
@@ -273,7 +273,7 @@ class Replication:
         self._directory_lock.release()
 
     def _tell_outcome(self, event: ElectionEvent) -> None:
-        """Have an answer of the register, or a change of it, decided on. Called in the threads of the register."""
+        """Pass an answer of the register, or a change of it, to the election. Called in the threads of the register."""
         self.run.tell(event)
         state = self.run.state
         if state.known is None or state.record is None:
@@ -284,7 +284,7 @@ class Replication:
             self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
-        """Do at once what the next tick would do: this member may stand, as the cluster was released, or release it."""
+        """Run the next tick at once: this member may stand, as the cluster was released, or may release it."""
         if self._timer is not None and not self._timer.cancelled():
             self._timer.cancel()
             self._tick()
@@ -351,7 +351,7 @@ class Replication:
             _log.warning("not everything was confirmed in %g s: others wait for the end of the lease", seconds)
 
     def prepare_switchover(self, to: str, *, force: bool = False) -> str:
-        """Choose who is to take over when this master hands over, and return the reason if none can.
+        """Choose the member that takes over when this master hands over, and return the reason if none can.
 
         Args:
             to: the name of a member; empty: any in sync.
@@ -366,7 +366,7 @@ class Replication:
         return "" if force and not to else refusal
 
     def _note_wishes(self, term: ReplicaTerm) -> None:
-        """Pass on that a member asks to be the master, where this one does not prefer itself."""
+        """Report a member that asks to be the master, unless this one has `replicate_failback` too."""
         now = lease_clock()
         for each in term.server.progress():
             if each.wants_to_serve and now - self._wanted_at >= WANTED_SECONDS:
@@ -602,20 +602,20 @@ class Replication:
             self._keep(replace(self._identity, election=register.election))
 
     def heard(self, epoch: int) -> None:
-        """Nothing: only a ping is promised anything."""
+        """Ignore the frame: this member promises something only with the answer to a ping."""
 
     def handed_over(self, sentence: str) -> None:
-        """The master releases the cluster; the register is to tell the same."""
+        """Have the election expect that the master releases the cluster, as the register will show."""
         _log.info("the master hands over: %s", sentence)
         self.run.tell(MasterHandedOver())
 
     def failed(self, error: Exception) -> None:
-        """The own store cannot be written."""
+        """End this member: its own store cannot be written."""
         failure = error if isinstance(error, BrokerError) else StoreUnavailable(f"the copy has ended: {error!r}")
         self._loop.call_soon_threadsafe(self._fail, failure)
 
     def verified(self, result: ComparisonResult) -> None:
-        """The own store was compared with the master's."""
+        """Keep the result of a comparison of the own store with the master's."""
         self._loop.call_soon_threadsafe(self._take_result, result)
 
     # ------------------------------------------------------------ private

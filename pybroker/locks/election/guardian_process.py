@@ -30,10 +30,10 @@ from typing import Any, NamedTuple, Protocol, cast
 PACKET_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 65_536
 RECORD_BYTES_MAX = 4096
-"""As of `record`."""
+"""The limit that `record` has too: this module imports nothing of the broker, so that the process stays small."""
 
 PAUSE_SECONDS = 0.02
-"""Between two tries."""
+"""The pause between two attempts."""
 
 
 class RegisterContent(NamedTuple):

@@ -40,7 +40,8 @@ from pybroker.broker.domain.replica.store_ports import DataFileSource, MasterSto
 from pybroker.transports.replica.opening import open_data_file
 
 PART_BYTES: Final = 4 << 20
-"""A follower reads so much at a time: it confirms nothing meanwhile, which takes some ten milliseconds."""
+"""The most bytes that a follower reads for one question. That takes some ten milliseconds, and it confirms nothing
+meanwhile."""
 
 AGAIN_SECONDS: Final = 1.0
 """The time before a part that differs is compared again."""
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 
 class ComparedFollower(Protocol):
-    """The session of the follower."""
+    """A follower's session, as a comparison uses it."""
 
     @property
     def is_live(self) -> bool:
@@ -66,7 +67,7 @@ class ComparedFollower(Protocol):
 
 
 class StoreComparison:
-    """One comparison.
+    """One comparison of a follower's store, with the repair that was requested before it.
 
     Args:
         store: the master's data files.
@@ -96,7 +97,7 @@ class StoreComparison:
     # ------------------------------------------------------------ the session's side
 
     def note(self, operation: Operation) -> None:
-        """Take an operation that is being sent."""
+        """Record the files that an operation changes, before it is sent."""
         match operation:
             case ReplaceFile(journal, file_id, _):
                 self._changed.add((journal, file_id))
@@ -107,7 +108,7 @@ class StoreComparison:
                 pass
 
     def answer(self, crc: int | None) -> bool:
-        """Take the follower's checksum; return False if none is awaited."""
+        """Pass on the follower's checksum; return False if none is awaited."""
         if self._answer is None or self._answer.done():
             return False
         self._answer.set_result(crc)

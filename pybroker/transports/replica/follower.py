@@ -75,7 +75,7 @@ DIAL_SECONDS: Final = 2.0
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 1.0
 STATUS_SECONDS: Final = 1.0
-"""The master is asked for the state of the cluster as often, with the answers to its pings."""
+"""The interval at which the master is asked for the state of the cluster, when frames have come from it."""
 
 FULL_DISK_SECONDS: Final = 10.0
 """Pause after the disk was full."""
@@ -148,7 +148,7 @@ class ReplicaFollower:
         self._has_failed = False
         self._wants_comparison = False
         self._wanted: Sequence[tuple[Journal, int]] = ()
-        """Files that are to be repaired."""
+        """Files of which whole copies are to be requested."""
         self._manifest: Manifest | None = None
         """The manifest of the store; None after a change. An unchanged store is not examined again to dial."""
         self._reset()
@@ -364,7 +364,7 @@ class ReplicaFollower:
             case StatusReport(report):
                 self._progress = self._progress._replace(report=report)
             case Verified(result):
-                self._is_comparing = True  # also of a comparison that the master began
+                self._is_comparing = True  # the master may have begun the comparison, and its result counts as well
                 self._end_comparison(result)
             case RefusedFrame(sentence):
                 raise StreamEnded(f"the master closed the connection: {sentence}")

@@ -38,7 +38,7 @@ def ask_master(
 
     Args:
         address: host and port.
-        member: who asks.
+        member: the member that asks.
         timeout: in seconds, until the connection, and then for each answer.
         secret: the cluster's; empty for none.
         tls: certificates for TLS; None: without.

@@ -53,7 +53,7 @@ class StreamPolicy:
         queue_bytes_max: with more waiting for a live follower it goes back to the catch-up.
         rate_bytes: `replicate_catch_up_rate`, bytes a second for each follower; 0: no limit.
         connections_max: connections at a time, of which a cluster needs one for each follower.
-        compare_seconds: a live follower's store is compared with the master's as often.
+        compare_seconds: the interval at which a live follower's store is compared with the master's.
     """
 
     timeout: float = 2.0

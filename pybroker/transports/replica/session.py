@@ -101,7 +101,7 @@ T = TypeVar("T")
 
 
 class SessionPhase(enum.Enum):
-    """How far a follower is."""
+    """The phases of a follower's connection."""
 
     NEGOTIATING = "its manifest is awaited, or compared"
     CATCHING_UP = "it is sent what it lacks"
@@ -202,7 +202,7 @@ class FollowerSession:
         self._comparison: StoreComparison | None = None
         self._comparing: asyncio.Task[None] | None = None
         self.compared_at = NEVER
-        """When the latest comparison began, or the follower became live, by the clock of `time.monotonic`."""
+        """The time at which the latest comparison began, or the follower became live, by `time.monotonic`."""
 
     # ------------------------------------------------------------ the link's side
 

@@ -1,4 +1,4 @@
-"""Where a cluster's register is, as its master tells a member that was given only the master's address.
+"""The place of a cluster's register, as its master sends it to a member that was given only the master's address.
 
 Without secrets: a member has its own user and password for a database, in the environment or in a file.
 

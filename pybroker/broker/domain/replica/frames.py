@@ -274,7 +274,7 @@ class Confirm(NamedTuple):
         clock: of the latest ping that was taken; 0 before the first.
         has_promised: with that ping it promised not to stand for a lease.
         is_short_of_space: its disk is full, and its reserve is being used.
-        wishes: if it may and wants to be the master.
+        wishes: its permission and its wish to become the master.
     """
 
     written: int
@@ -315,11 +315,11 @@ class Measured(NamedTuple):
 
 
 class StatusRequest(NamedTuple):
-    """A question for `StatusReport`."""
+    """A follower's request for a `StatusReport`."""
 
 
 class StatusReport(NamedTuple):
-    """The answer to `StatusRequest`."""
+    """The state of the cluster, as the answer to `StatusRequest`."""
 
     report: ClusterReport
 
@@ -329,7 +329,7 @@ class VerifyRequest(NamedTuple):
 
 
 class Compare(NamedTuple):
-    """A question for the checksum of a part of a follower's file.
+    """A master's request for the checksum of a part of a follower's file.
 
     Attributes:
         journal: its journal.
@@ -347,7 +347,7 @@ class Compare(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """The answer to `Compare`.
+    """A follower's checksum, as the answer to `Compare`.
 
     Attributes:
         crc: the CRC-32; None: the file is not there, or shorter.
@@ -357,7 +357,7 @@ class Compared(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """The end of a comparison."""
+    """The result of a comparison, which the master sends at its end."""
 
     result: ComparisonResult
 

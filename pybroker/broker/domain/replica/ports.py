@@ -85,7 +85,7 @@ class FollowerEvents(Protocol):
 
 
 class FollowerWishes(NamedTuple):
-    """What a follower tells of itself with each confirmation.
+    """A follower's permission and wish to become the master, sent with each confirmation.
 
     Attributes:
         may_stand: it may become the master.
@@ -219,7 +219,7 @@ class CopyEvents(Protocol):
         ...
 
     def wishes(self) -> FollowerWishes:
-        """Return what this follower tells of itself with its next confirmation."""
+        """Return the wishes that this follower sends with its next confirmation."""
         ...
 
     def planned(self, register: RegisterSnapshot) -> None:

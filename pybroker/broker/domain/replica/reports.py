@@ -13,7 +13,7 @@ from pybroker.broker.domain.replica.manifest import MalformedFrame, as_journal
 from pybroker.broker.domain.replica.operations import Journal
 
 DIFFERENCES_MAX: Final = 500
-"""A result names so many files; with more of them a store is better copied again."""
+"""The most files that a result names. A store in which more files differ is better copied again."""
 
 MEMBERS_MAX: Final = 32
 NAME_LENGTH_MAX: Final = 100
@@ -21,7 +21,7 @@ _FILE_ID_MAX: Final = (1 << 32) - 1
 
 
 class MemberProgress(NamedTuple):
-    """How far a member is, as the master sees it.
+    """A member's progress, as the master sees it.
 
     Attributes:
         name: its name; of a store in sync whose member is not connected, the store's id.
@@ -35,7 +35,7 @@ class MemberProgress(NamedTuple):
         lag_seconds: for how long it has not confirmed what it was sent; 0: it has confirmed everything.
         left_bytes: about how much of its catch-up is left.
         verified_ms: when its store was last compared with the master's, in milliseconds since the epoch; 0: never.
-        damaged: the number of its files that differed then.
+        damaged: the number of its files that differed in that comparison and that the master had sound.
     """
 
     name: str
@@ -76,7 +76,7 @@ class ClusterReport(NamedTuple):
         """Return the report that these bytes are.
 
         Raises:
-            MalformedFrame: they are none.
+            MalformedFrame: they are no report.
         """
         values = _values(data)
         members = [_member(each) for each in _list(values, "members")[:MEMBERS_MAX]]
@@ -133,7 +133,7 @@ class ComparisonResult(NamedTuple):
         """Return the result that these bytes are.
 
         Raises:
-            MalformedFrame: they are none.
+            MalformedFrame: they are no result.
         """
         values = _values(data)
         differences: list[FileDifference] = []
@@ -142,7 +142,7 @@ class ComparisonResult(NamedTuple):
                 case [int(number), int(file_id), bool(is_masters)] if _are_numbers(number, file_id):
                     differences.append(FileDifference(as_journal(number), file_id, is_masters))
                 case _:
-                    raise MalformedFrame("a difference is none")
+                    raise MalformedFrame("a difference is not a journal, a file's number and a truth value")
         file_count, byte_count = int(_typed(values, "files", 0)), int(_typed(values, "bytes", 0))
         return cls(file_count, byte_count, differences, str(_typed(values, "problem", "")))
 
@@ -180,7 +180,11 @@ def _member(values: object) -> MemberProgress:
 
 
 def _typed(values: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Return a field, which has the type of its default; that one if it is not there."""
+    """Return a field of the same type as its default, or the default if the field is missing.
+
+    Raises:
+        MalformedFrame: it has another type, or is a number out of range.
+    """
     value = values.get(key, default)
     is_number = isinstance(default, float) and type(value) is int
     if not (is_number or type(value) is type(default)) or (isinstance(value, int | float) and not 0 <= value < 1 << 63):
