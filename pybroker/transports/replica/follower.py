@@ -475,6 +475,9 @@ class ReplicaFollower:
         if self._is_live:
             sequence = self._taken - self._is_partial
             self._progress = progress._replace(sequence=sequence, ends=tuple(self._store.ends()))
+            if self._is_comparing and isinstance(piece := changes[-1], ReplacePiece):
+                # A repair of many files takes minutes, and one without progress counts as failed.
+                self._progress = self._progress._replace(compare_left=piece.length - piece.offset)
         else:
             size = sum(len(each.content) for each in changes if isinstance(each, BatchPiece | ReplacePiece))
             self._progress = progress._replace(left_bytes=max(0, progress.left_bytes - size))

@@ -186,7 +186,8 @@ class CopyProgress(NamedTuple):
         ends: the ends of the synced journals.
         refusal: the sentence with which the master refused or closed the latest connection; empty for none.
         report: the cluster as the master saw it last; None: it has not told yet.
-        compare_left: during a comparison of the stores: bytes that are left; -1: there is none.
+        compare_left: during a comparison of the stores: bytes that are left; in the repair before it: those of the
+            present file; -1: neither is under way.
     """
 
     is_connected: bool

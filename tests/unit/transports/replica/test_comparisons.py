@@ -4,15 +4,17 @@ import asyncio
 import os
 import random
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.reports import ComparisonResult, FileDifference
+from pybroker.broker.domain.replica.store_ports import FileChange
 from pybroker.store.journal.format import data_file_name
 from pybroker.store.replica.catch_up import MasterFiles, OpenedDataFile
+from pybroker.store.replica.receiver import ReplicaReceiver
 from pybroker.transports.replica import comparison
 from pybroker.transports.replica.follower import ReplicaFollower
 from pybroker.transports.replica.server import StreamPolicy
@@ -237,6 +239,31 @@ def test_repair_interrupted_by_a_compaction_begins_again(tmp_path: Path, monkeyp
         assert drained > 4
         assert pair.master.events.lost_count == 0
         assert_equal_stores(*pair.roots)
+
+    run(tmp_path, part)
+
+
+def test_repair_shows_progress_before_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read of the connection brings less than a piece, so that each piece but the last leaves some."""
+    apply, seen = ReplicaReceiver.apply, list[int]()
+
+    async def part(pair: ComparedPair) -> None:
+        writer = pair.master.journals
+        large = writer.begin(Journal.MESSAGES)
+        for _ in range(3):
+            writer.write(Journal.MESSAGES, os.urandom(900_000))
+        writer.begin(Journal.MESSAGES)
+        await pair.master.events.until_confirmed(writer.sequence)
+
+        def apply_and_look(receiver: ReplicaReceiver, changes: Sequence[FileChange], *, is_live: bool) -> None:
+            seen.append(pair.copy.progress.compare_left)
+            apply(receiver, changes, is_live=is_live)
+
+        monkeypatch.setattr(ReplicaReceiver, "apply", apply_and_look)
+        pair.copy.repair([(Journal.MESSAGES, large)])
+        assert (await pair.result()).is_equal
+        assert max(seen) > 1_000_000
+        assert pair.copy.progress.compare_left == -1
 
     run(tmp_path, part)
 
