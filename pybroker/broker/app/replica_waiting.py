@@ -6,6 +6,7 @@ Source: specification of replication, 6.1.
 from collections.abc import Mapping
 
 from pybroker.broker.domain.replica.operations import Journal
+from pybroker.locks.election.decisions import DAMAGED_LEASES
 from pybroker.locks.election.election_state import ElectionRole, ElectionState, StoreCondition
 from pybroker.locks.election.record import DurableEnd, ElectionRecord, RecordedState
 
@@ -33,8 +34,11 @@ def waiting_sentence(state: ElectionState, now: float) -> str:
 
 def _lacking(state: ElectionState, store: StoreCondition, record: ElectionRecord, whom: str) -> str:
     """Return what a store lacks that is in sync by the register; empty if it lacks nothing."""
-    if not store.is_sound and len(record.in_sync) > 1 and store.ends:
-        return f"data files of this store differed from the master's when they were compared: waiting for {whom}"
+    if store.is_damaged and len(record.in_sync) > 1:
+        return (
+            f"data files of this store differed from the master's when they were compared: waiting for {whom}, at most "
+            f"{DAMAGED_LEASES} leases"
+        )
     if not store.is_sound and len(record.in_sync) > 1:
         return f"a catch-up of this store was interrupted, so that it is not complete: waiting for {whom}"
     if any(store.ends.get(journal, _NOWHERE) < end for journal, end in record.durable.items()):

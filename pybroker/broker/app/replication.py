@@ -651,7 +651,8 @@ class Replication:
         self._condition = replace(
             condition,
             cluster=self._identity.cluster,
-            is_sound=is_whole and not self.activity.damaged,
+            is_sound=is_whole,
+            is_damaged=bool(self.activity.damaged),
             highest=highest,
             ends=ends if is_whole else {},
         )

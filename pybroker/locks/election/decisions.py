@@ -82,6 +82,9 @@ RENEW_SHARE = 1 / 4
 READ_SHARE = 1 / 3
 """Share of a lease between two reads of a member that is not the master."""
 
+DAMAGED_LEASES = 3
+"""Leases for which a damaged store in sync leaves its place to a sound one: that may never come back."""
+
 _MASTERS = frozenset({ElectionRole.PROMOTING, ElectionRole.SERVING, ElectionRole.HANDING_OVER})
 
 Actions = tuple[ElectionAction, ...]
@@ -335,6 +338,8 @@ def reason_to_stand(state: ElectionState, record: ElectionRecord, now: float) ->
         return ""
     if not store.is_sound and len(record.in_sync) > 1:
         return ""
+    if store.is_damaged and len(record.in_sync) > 1 and now - state.seen_at < DAMAGED_LEASES * _lease(state):
+        return ""  # another store in sync is preferred, but not waited for without an end
     if any(store.ends.get(journal, DurableEnd(0, 0)) < end for journal, end in record.durable.items()):
         return ""  # an old copy under the same id
     is_overdue = now - state.seen_at >= _lease(state)

@@ -63,9 +63,10 @@ class StoreCondition:
         cluster: the id of the cluster it belongs to; empty: none as yet.
         epoch: the last epoch that the store knows of.
         is_empty: no message was ever stored in it.
-        is_sound: no damage was found.
+        is_sound: it is complete; False in the middle of a catch-up.
         highest: the highest data file number of each journal.
         ends: the end of each journal.
+        is_damaged: its data files differed from the master's when they were compared.
     """
 
     cluster: str
@@ -74,6 +75,7 @@ class StoreCondition:
     is_sound: bool
     highest: Mapping[str, int]
     ends: Mapping[str, DurableEnd]
+    is_damaged: bool = False
 
 
 class FollowerState(NamedTuple):

@@ -51,7 +51,7 @@ from pybroker.broker.domain.replica.frames import (
     VerifyRequest,
     encode_operation,
 )
-from pybroker.broker.domain.replica.manifest import MalformedFrame, manifest_ends
+from pybroker.broker.domain.replica.manifest import MalformedFrame, ManifestFile, manifest_ends
 from pybroker.broker.domain.replica.operations import (
     MARKER,
     MARKER_BYTES,
@@ -426,7 +426,8 @@ class FollowerSession:
                 raise MalformedFrame(f"{len(measured.checksums)} checksums, asked for {len(wanted.of_follower)}")
             of_follower = dict(zip(wanted.of_follower, measured.checksums, strict=True))
         of_master = await host.in_thread(partial(_checksums, host.store, wanted.of_master))
-        plan = make_plan(manifest.files, hello.manifest, of_master, of_follower)
+        made = make_plan(manifest.files, hello.manifest, of_master, of_follower)
+        plan = await host.in_thread(partial(_sparing_sound_copies, host.store, made, hello.manifest))
         self._inodes = {each[:2]: inode for each, inode in zip(manifest.files, manifest.inodes, strict=True)}
         self._known = {each[:2] for each in hello.manifest}
         self._cursors = manifest_ends(manifest.files)
@@ -604,6 +605,38 @@ def _checksums(store: MasterStore, prefixes: Sequence[Prefix]) -> dict[Prefix, i
     """Return the checksums of the beginnings that are there."""
     found = {prefix: store.checksum(*prefix) for prefix in prefixes}
     return {prefix: crc for prefix, crc in found.items() if crc is not None}
+
+
+def _sparing_sound_copies(
+    store: MasterStore, plan: Sequence[PlanEntry], follower: Sequence[ManifestFile]
+) -> Sequence[PlanEntry]:
+    """Return the plan without replacements of a follower's files by damaged ones of the master. Blocks.
+
+    A damaged file differs from its copy, or seems to end before it if its last batch is damaged. The copy is kept if it
+    ends where the master's file does. What the master still writes is not looked at.
+    """
+    lengths = {each[:2]: each.length for each in follower}
+    newest = {entry.journal: entry.file_id for entry in plan if entry.action is not PlanAction.DROP}
+    spared: list[PlanEntry] = []
+    for entry in plan:
+        journal, file_id, action, _, total = entry
+        length = lengths.get((journal, file_id), 0)
+        is_at_risk = action in (PlanAction.REPLACE, PlanAction.CUT) and file_id != newest[journal]
+        if is_at_risk and _length(store, journal, file_id) == length and not store.is_sound(journal, file_id, total):
+            _log.error("db-%d.log is damaged in the store of the master: a follower keeps its own", file_id)
+            spared.append(PlanEntry(journal, file_id, PlanAction.KEEP, length, length))
+        else:
+            spared.append(entry)
+    return spared
+
+
+def _length(store: MasterStore, journal: Journal, file_id: int) -> int:
+    """Return where a finished file ends, whatever is in it; -1 if it is gone."""
+    source = store.open(journal, file_id)
+    if source is None:
+        return -1
+    source.close()
+    return source.size - MARKER_BYTES
 
 
 def _size(operation: Operation) -> int:

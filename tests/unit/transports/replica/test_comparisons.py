@@ -182,6 +182,23 @@ def test_damaged_last_batch_of_a_masters_file_is_found(tmp_path: Path) -> None:
     run(tmp_path, part)
 
 
+@pytest.mark.parametrize("place", ["in the middle", "in the last batch"])
+def test_damage_of_the_master_is_not_copied_by_a_new_connection(tmp_path: Path, place: str) -> None:
+    async def part(pair: ComparedPair) -> None:
+        before = logical(pair.roots[1])
+        middle, last = 700, len(before[Journal.MESSAGES, 2]) - 100
+        flip(pair.roots[0], Journal.MESSAGES, 2, middle if place == "in the middle" else last)
+        pair.master.server.hang_up("s-b", 1, "test")
+        await pair.master.events.until(lambda: pair.master.events.joined_count == 2)
+        pair.master.journals.write(Journal.MESSAGES, b"behind it")
+        await pair.master.events.until_confirmed(pair.master.journals.sequence)
+        assert logical(pair.roots[1])[Journal.MESSAGES, 2] == before[Journal.MESSAGES, 2]
+        (difference,) = (await pair.verify()).differences
+        assert difference == FileDifference(Journal.MESSAGES, 2, is_masters=True)
+
+    run(tmp_path, part)
+
+
 def test_a_missing_file_is_found_and_sent(tmp_path: Path) -> None:
     async def part(pair: ComparedPair) -> None:
         (journals(pair.roots[1])[Journal.MESSAGES] / data_file_name(3)).unlink()
