@@ -273,10 +273,16 @@ class Replication:
         self._directory_lock.release()
 
     def _tell_outcome(self, event: ElectionEvent) -> None:
-        """Pass an answer of the register, or a change of it, to the election. Called in the threads of the register."""
+        """Pass an answer of the register, or a change of it, to the election. Called in the threads of the register.
+
+        Only what is new is acted on at once: else a swap that fails quickly would be repeated without a pause.
+        """
+        former = self.run.state.known
         self.run.tell(event)
         state = self.run.state
         if state.known is None or state.record is None:
+            return
+        if state.known is former and not isinstance(event, SwapAnswered):
             return
         if state.mastery is not None and isinstance(event, SwapAnswered):
             self._guardian.tell(state.known)

@@ -1,0 +1,110 @@
+"""When a member of a replicated cluster asks the election store again."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pybroker.broker.app.replica_term import StreamSettings
+from pybroker.broker.app.replication import Replication, ReplicationSettings
+from pybroker.broker.domain.replica.operations import Journal
+from pybroker.locks.election.election_state import ElectionPolicy, ReadRegister
+from pybroker.locks.election.record import ElectionRecord, ElectionSettings, MasterEntry, RecordedState
+from pybroker.locks.election.register import (
+    RegisterCallback,
+    RegisterState,
+    RegisterUnavailable,
+    SwapResult,
+)
+from pybroker.locks.memory import LockRegistry, MemoryLock
+from pybroker.store.replica.identity import IdentityFile, boot_id
+from pybroker.store.replica.receiver import ReceiverSettings
+
+HOUR_MS = 3_600_000
+"""Nothing is due by time while a test runs."""
+
+
+class _Watch:
+    def close(self) -> None:
+        pass
+
+
+class _ReadableRegister:
+    """Shows one record, and refuses to change it, as an etcd whose disk is full."""
+
+    name = cluster = "orders"
+
+    def __init__(self, record: ElectionRecord) -> None:
+        self._record = record
+        self.swaps = 0
+        self.swapped = asyncio.Event()
+        self.read_again = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def read(self) -> RegisterState:
+        self._loop.call_soon_threadsafe(self.read_again.set)
+        return RegisterState(7, self._record)
+
+    def swap(self, revision: int, record: ElectionRecord) -> SwapResult:
+        self.swaps += 1
+        self._loop.call_soon_threadsafe(self.swapped.set)
+        raise RegisterUnavailable(self.name, "no space")
+
+    def watch(self, callback: RegisterCallback) -> _Watch:
+        return _Watch()
+
+    def guardian_access(self) -> Mapping[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+def make_member(root: Path) -> tuple[Replication, _ReadableRegister]:
+    """Return a member of a cluster that its former master has released, and the register."""
+    identity_file = IdentityFile(root, boot=boot_id())
+    identity = replace(identity_file.load(is_durable=True), cluster="c")
+    identity_file.keep(identity)
+    record = ElectionRecord(
+        cluster="c",
+        name="orders",
+        epoch=5,
+        state=RecordedState.RELEASED,
+        master=MasterEntry(name="a", store="s-a", run="l-a"),
+        in_sync=frozenset({"s-a", identity.store}),
+        reserved={},
+        durable={},
+        settings=ElectionSettings(lease_ms=HOUR_MS),
+        nonce="n",
+    )
+    register = _ReadableRegister(record)
+    settings = ReplicationSettings(
+        root=root,
+        journals={Journal.MESSAGES: root / "kahadb", Journal.SCHEDULER: root / "scheduler"},
+        opened=frozenset(Journal),
+        name="b",
+        address="127.0.0.1:1",
+        clients=(),
+        policy=ElectionPolicy(),
+        stream=StreamSettings(host="127.0.0.1", port=0),
+        receiver=ReceiverSettings(),
+        is_durable=True,
+    )
+    return Replication(settings, register, MemoryLock(LockRegistry())), register
+
+
+def test_member_that_cannot_change_the_register_waits_before_it_tries_again(tmp_path: Path) -> None:
+    asyncio.run(_stand_in_vain(tmp_path))
+
+
+async def _stand_in_vain(root: Path) -> None:
+    replication, register = make_member(root)
+    await replication.start()
+    await register.swapped.wait()
+    for _ in range(10):  # each comes behind all calls that were made before
+        register.read_again.clear()
+        replication.calls.perform(ReadRegister())
+        await register.read_again.wait()
+    await replication.stop()
+    assert register.swaps == 1
