@@ -190,6 +190,15 @@ class JournalFiles:
         """Cut the file; durable at some later time, on which nothing depends."""
         self._os.ftruncate(descriptor, length)
 
+    def finish(self, file_id: int, end: int) -> None:
+        """Cut a data file that no process writes behind an EOF marker at its end; durable at some later time."""
+        descriptor = self._os.open(self.path(file_id), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.write(descriptor, (EOF_MARKER,), end)
+            self._os.ftruncate(descriptor, end + len(EOF_MARKER))
+        finally:
+            self._os.close(descriptor)
+
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
         self._os.close(descriptor)

@@ -239,6 +239,8 @@ class TakeOver:
         torn = {tail.file_id for tail in end.torn_tails}
         for file_id, length in end.open_ends.items():
             if length and file_id not in torn and end.is_clean:
+                if self._first_file:
+                    self._finish(file_id, length, fence)
                 continue
             path = self._files.path(file_id)
             if file_id in torn:
@@ -249,6 +251,14 @@ class TakeOver:
             if offset is not None:
                 raise _changed(path, offset)
             self._reserve.spend_on(partial(self._files.replace, file_id, (content, EOF_MARKER), fence))
+
+    def _finish(self, file_id: int, length: int, fence: Callable[[], None]) -> None:
+        """Cut a member's copy of a file as the master has cut its own at its clean stop: the copy has room for more.
+
+        Otherwise the next catch-up would, and a store snapshot that covers the file would be of no use any more.
+        """
+        fence()
+        self._reserve.spend_on(partial(self._files.finish, file_id, length))
 
     def _keep_torn(self, path: Path) -> None:
         """Keep a copy of a file whose end is cut off: an apparent torn write may be damage to a complete one."""

@@ -1,5 +1,6 @@
 """A master's stores with followers: what waits for confirmations, reserved numbers, and the broker's id."""
 
+import os
 import re
 import threading
 from pathlib import Path
@@ -9,14 +10,20 @@ import pytest
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.replica.operations import CutFile, Journal, RemoveFiles, ReplaceFile, WriteBatch
+from pybroker.broker.domain.replica.plan import make_plan
+from pybroker.store.journal import store_snapshot
 from pybroker.store.journal.clean_stop import CLEAN_STOP
+from pybroker.store.journal.format import data_file_name
 from pybroker.store.journal.identity import stored_identity
 from pybroker.store.journal.reader import data_files
+from pybroker.store.replica.receiver import ReplicaReceiver
 from tests.replicas import journals
 from tests.unit.store.replica.replicated_stores import ReplicatedStores
 
 MESSAGES, SCHEDULER = Journal.MESSAGES, Journal.SCHEDULER
 FAR = {MESSAGES: 43, SCHEDULER: 9}
+SNAPSHOT_GAP = 20_000
+"""So many files of these stores are worth a snapshot."""
 
 
 @pytest.fixture
@@ -49,7 +56,35 @@ def write_all(it: ReplicatedStores) -> None:
         it.loop.turn()
 
 
+def keep_all(root: Path) -> None:
+    """Join a master that has the same files."""
+    copy = ReplicaReceiver(root, journals(root))
+    manifest = copy.examine()
+    copy.begin(1, make_plan(manifest, manifest, {}, {}))
+    copy.close()
+
+
 class TestPromotion:
+    def test_snapshot_of_a_member_that_has_followed_stays_of_use(self, tmp_path: Path) -> None:
+        former = ReplicatedStores(tmp_path)
+        former.begin()
+        former.send(1)
+        former.settle()
+        former.close()
+        path = journals(tmp_path)[MESSAGES] / data_file_name(1)
+        length = path.stat().st_size
+        os.truncate(path, length + 1000)  # as the copy of it, which a follower has begun with room for more
+        it = ReplicatedStores(tmp_path, former.next_first_files(SNAPSHOT_GAP))
+        assert path.stat().st_size == length
+        it.begin()
+        it.settle()
+        it.close()
+        keep_all(tmp_path)
+        follower = store_snapshot.follower(path.parent)
+        follower.finish()
+        assert follower.resumed_at.file_id == it.messages.epoch
+        assert follower.rebuild_count == 0
+
     def test_it_begins_with_the_numbers_that_it_was_given(self, tmp_path: Path) -> None:
         it = ReplicatedStores(tmp_path, FAR)
         assert it.messages.epoch == 43
