@@ -17,9 +17,10 @@ from typing import Final
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.replica_peers import peer_certificates_of, read_secret
-from pybroker.broker.domain.errors import BrokerError, ConfigError, MalformedData
+from pybroker.broker.domain.errors import ConfigError, MalformedData
 from pybroker.broker.domain.replica.election_place import ElectionPlace, without_password
 from pybroker.broker.domain.replica.ports import ReplicaMember
+from pybroker.errors import PybrokerError
 from pybroker.store.members import ReplicaReport
 from pybroker.store.replica.identity import IdentityFile, boot_id
 from pybroker.transports.replica.inquiry import ask_master
@@ -118,7 +119,7 @@ class MasterInquiry:
                 raise
             except OSError as error:
                 self._problem = described(error)
-            except BrokerError as error:
+            except PybrokerError as error:  # of the stream too
                 self._problem = str(error)
             if self._problem != problem:
                 _log.warning("%s", self.report().problem)
