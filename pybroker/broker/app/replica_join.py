@@ -73,6 +73,11 @@ class MasterInquiry:
         problem = f"{problem}; {self._problem}" if self._problem else problem
         return ReplicaReport(cluster="", epoch=0, master="", is_in_sync=False, in_sync=0, minimum=0, problem=problem)
 
+    @property
+    def is_stopping(self) -> bool:
+        """True after `stop`, also where it came too late to end the wait."""
+        return self._stopping.is_set()
+
     def stop(self) -> None:
         """End the wait."""
         self._stopping.set()

@@ -207,6 +207,7 @@ async def _take_part(config: Config, shown: Membership | Presence | None, member
     from pybroker.broker.app.replica_wiring import make_replication
 
     assert isinstance(shown, Membership), "a replicated store is in a directory"
+    inquiry: replica_join.MasterInquiry | None = None
     if replica_join.names_master(config):
         inquiry = replica_join.MasterInquiry(config, shown.name)
         shown.own.replica = inquiry.report
@@ -222,6 +223,9 @@ async def _take_part(config: Config, shown: Membership | Presence | None, member
     member.replica_figures = partial(replica_figures, replication)
     replication.on_change = shown.refresh
     await replication.start()
+    if inquiry is not None and inquiry.is_stopping:  # the signal came after the wait: no node takes it from here on
+        await replication.stop()
+        return None
     requests = ReplicaRequests(replication, shown.name, layout_of(config).root)
     replication.run_beside(requests.run())
     return replication
