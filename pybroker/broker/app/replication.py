@@ -259,6 +259,7 @@ class Replication:
         """Leave the in-sync set in order, as far as that is possible in a short time, and end."""
         if self._timer is not None:
             self._timer.cancel()
+        self.give_back()  # a promotion that the node did not take, as it was asked to stop at that moment
         if self._beside is not None:
             self._beside.cancel()
             await asyncio.wait((self._beside,))
@@ -268,8 +269,8 @@ class Replication:
         self._copying.shutdown()
         for task in list(self._tasks):
             await asyncio.wait((task,))
+        await asyncio.to_thread(self.calls.close)  # first: its answers go to the guardian
         await asyncio.to_thread(self._guardian.close)
-        await asyncio.to_thread(self.calls.close)
         self._directory_lock.release()
 
     def _tell_outcome(self, event: ElectionEvent) -> None:

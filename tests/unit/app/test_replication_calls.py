@@ -1,4 +1,4 @@
-"""When a member of a replicated cluster asks the election store again."""
+"""What a member of a replicated cluster asks of the election store."""
 
 import asyncio
 from collections.abc import Mapping
@@ -30,13 +30,14 @@ class _Watch:
         pass
 
 
-class _ReadableRegister:
-    """Shows one record, and refuses to change it, as an etcd whose disk is full."""
+class _RecordedRegister:
+    """Has one record, which can be changed, or not: as in an etcd whose disk is full."""
 
     name = cluster = "orders"
 
-    def __init__(self, record: ElectionRecord) -> None:
-        self._record = record
+    def __init__(self, record: ElectionRecord, *, is_full: bool) -> None:
+        self.state = RegisterState(7, record)
+        self._is_full = is_full
         self.swaps = 0
         self.swapped = asyncio.Event()
         self.read_again = asyncio.Event()
@@ -44,12 +45,15 @@ class _ReadableRegister:
 
     def read(self) -> RegisterState:
         self._loop.call_soon_threadsafe(self.read_again.set)
-        return RegisterState(7, self._record)
+        return self.state
 
     def swap(self, revision: int, record: ElectionRecord) -> SwapResult:
         self.swaps += 1
         self._loop.call_soon_threadsafe(self.swapped.set)
-        raise RegisterUnavailable(self.name, "no space")
+        if self._is_full:
+            raise RegisterUnavailable(self.name, "no space")
+        self.state = RegisterState(revision + 1, record)
+        return SwapResult(True, self.state)
 
     def watch(self, callback: RegisterCallback) -> _Watch:
         return _Watch()
@@ -61,7 +65,7 @@ class _ReadableRegister:
         pass
 
 
-def make_member(root: Path) -> tuple[Replication, _ReadableRegister]:
+def make_member(root: Path, *, is_full: bool) -> tuple[Replication, _RecordedRegister]:
     """Return a member of a cluster that its former master has released, and the register."""
     identity_file = IdentityFile(root, boot=boot_id())
     identity = replace(identity_file.load(is_durable=True), cluster="c")
@@ -73,12 +77,12 @@ def make_member(root: Path) -> tuple[Replication, _ReadableRegister]:
         state=RecordedState.RELEASED,
         master=MasterEntry(name="a", store="s-a", run="l-a"),
         in_sync=frozenset({"s-a", identity.store}),
-        reserved={},
+        reserved={"kahadb": 5, "scheduler": 2},
         durable={},
         settings=ElectionSettings(lease_ms=HOUR_MS),
         nonce="n",
     )
-    register = _ReadableRegister(record)
+    register = _RecordedRegister(record, is_full=is_full)
     settings = ReplicationSettings(
         root=root,
         journals={Journal.MESSAGES: root / "kahadb", Journal.SCHEDULER: root / "scheduler"},
@@ -99,7 +103,7 @@ def test_member_that_cannot_change_the_register_waits_before_it_tries_again(tmp_
 
 
 async def _stand_in_vain(root: Path) -> None:
-    replication, register = make_member(root)
+    replication, register = make_member(root, is_full=True)
     await replication.start()
     await register.swapped.wait()
     for _ in range(10):  # each comes behind all calls that were made before
@@ -108,3 +112,20 @@ async def _stand_in_vain(root: Path) -> None:
         await register.read_again.wait()
     await replication.stop()
     assert register.swaps == 1
+
+
+def test_member_that_is_stopped_as_it_becomes_master_releases_the_cluster(tmp_path: Path) -> None:
+    asyncio.run(_stop_while_promoting(tmp_path))
+
+
+async def _stop_while_promoting(root: Path) -> None:
+    replication, register = make_member(root, is_full=False)
+    await replication.start()
+    assert await asyncio.to_thread(replication.lock.acquire)
+    record = register.state.record
+    assert record is not None
+    assert record.state is RecordedState.SERVING
+    await replication.stop()  # the node did not come to open the store
+    record = register.state.record
+    assert record is not None
+    assert record.state is RecordedState.RELEASED
