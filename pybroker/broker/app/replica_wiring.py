@@ -11,6 +11,7 @@ from pybroker.broker.app.replica_join import election_place
 from pybroker.broker.app.replica_peers import peer_certificates_of, read_secret
 from pybroker.broker.app.replica_term import StreamSettings
 from pybroker.broker.app.replication import Replication, ReplicationSettings
+from pybroker.broker.app.wiring import needs_driver
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.locks.election.election_state import ElectionPolicy
@@ -119,7 +120,8 @@ def make_register(config: Config) -> Register:
 
         return EtcdRegister(url, timeout_seconds=seconds)
     if scheme in ("postgresql", "postgres"):
-        from pybroker.locks.election.postgres import PostgresRegister
+        with needs_driver("an election store in PostgreSQL", "replicate"):
+            from pybroker.locks.election.postgres import PostgresRegister
 
         return PostgresRegister(url, timeout_seconds=seconds)
     raise ConfigError(
