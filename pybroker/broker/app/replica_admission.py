@@ -65,7 +65,7 @@ def admit(root: Path, journals: Mapping[Journal, Path], register: Register, *, m
         may_discard: move a store that does not belong there to `replica/discarded`.
 
     Raises:
-        StoreUnavailable: it does not belong there, or cannot be moved.
+        StoreUnavailable: it does not belong there, or cannot be moved; or its id cannot be read.
     """
     store = MemberStore(root=root, journals=journals, identity=IdentityFile(root, boot=boot_id()).peek())
     if not store.has_messages and not (store.identity and store.identity.cluster):

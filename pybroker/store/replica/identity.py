@@ -104,11 +104,17 @@ class IdentityFile:
         return identity
 
     def peek(self) -> ReplicaIdentity | None:
-        """Return the stored identity, and change nothing; None if there is none to be used."""
+        """Return the stored identity, and change nothing; None if there is none to be used.
+
+        Raises:
+            StoreUnavailable: the file cannot be read: there may be one.
+        """
         try:
             return self._read()[0]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
             return None
+        except OSError as error:
+            raise self._unavailable("read", error) from error
 
     def keep(self, identity: ReplicaIdentity) -> None:
         """Replace the stored identity: another cluster or epoch, or the end in order. It is on disk on return.
