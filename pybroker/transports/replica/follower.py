@@ -13,8 +13,11 @@ of the files. Anything else closes the connection, and the next one begins with 
 """
 
 import contextlib
+import errno
 import logging
+import os
 import secrets
+import select
 import socket
 import threading
 import time
@@ -260,7 +263,7 @@ class ReplicaFollower:
             manifest = self._manifest = self._store.examine()
         if self._store.is_short_of_space:
             raise FollowerDiskFull("the reserve for a full disk cannot be held")
-        connection = socket.create_connection(self._address, min(DIAL_SECONDS, 2 * self._timeout))
+        connection = self._dial()
         try:
             connection.settimeout(2 * self._timeout)
             set_options(connection, 2 * self._timeout)
@@ -286,6 +289,30 @@ class ReplicaFollower:
             connection.close()
             self._end_comparison(ComparisonResult(problem="the connection to the master has ended"))
             self._left.set()
+
+    def _dial(self) -> socket.socket:
+        """Connect to the master, whose machine may be gone; `close` does not wait for that, nor does a promotion.
+
+        Raises:
+            OSError: it cannot be reached.
+        """
+        problem = OSError("it has no address")
+        host, port = self._address
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            connection = socket.socket(family, kind, protocol)
+            with self._lock:
+                self._connection = connection
+                connection.setblocking(False)
+                code = errno.ECANCELED if self._closing.is_set() else connection.connect_ex(address)
+            if code == errno.EINPROGRESS:
+                code = _outcome(connection, min(DIAL_SECONDS, 2 * self._timeout))
+            if not code:
+                return connection
+            problem = OSError(code, os.strerror(code))
+            with self._lock:
+                self._connection = None
+            connection.close()
+        raise problem
 
     def _shake_hands(self, connection: socket.socket) -> ConnectionSeals:
         """Run the handshake, and return the seals of the frames."""
@@ -485,6 +512,15 @@ class ReplicaFollower:
     def _send(self, body: FrameBody, sequence: int = 0) -> None:
         if self._connection is not None and self._seal is not None:
             self._connection.sendall(encode_frame(self._seal, StreamFrame(sequence, body)))
+
+
+def _outcome(connection: socket.socket, seconds: float) -> int:
+    """Wait until a connection is there, and return 0, or the number of the error."""
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    if not poll.poll(seconds * 1000):
+        return errno.ETIMEDOUT
+    return connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
 def _is_partial(change: FileChange) -> bool:
