@@ -219,8 +219,8 @@ class Replication:
         """Set while the store is not the node's."""
         self._is_returned.set()
         self._condition: StoreCondition | None = None
-        self._reported: Mapping[str, DurableEnd] | None = None
-        """The ends of the copy that the condition has."""
+        self._reported: tuple[Mapping[str, DurableEnd], bool] | None = None
+        """The ends of the copy that the condition has, and if it is in the middle of a catch-up."""
         self._follower: ReplicaFollower | None = None
         self._elected: ReplicaTerm | None = None
         """The term of the present mastery."""
@@ -230,6 +230,8 @@ class Replication:
         self._beside: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._no_longer_master = asyncio.Event()
+        self._has_ended = False
+        """True once nothing is copied, or served, any more."""
         self._is_handing_over = False
         self._successor = ""
         """The store that is to take over from this master; empty: any."""
@@ -266,6 +268,7 @@ class Replication:
         await self._in_copying_thread(self._leave)
         if not self._settings.is_durable and self.failure is None:
             await self._in_copying_thread(partial(self._logged, self._become_durable))
+        self._has_ended = True
         self._copying.shutdown()
         for task in list(self._tasks):
             await asyncio.wait((task,))
@@ -419,6 +422,8 @@ class Replication:
     # ------------------------------------------------------------ actions
 
     def _perform(self, action: ElectionAction) -> None:
+        if self._has_ended:
+            return  # the answer to a call that was under way came too late: others wait for the end of a lease
         match action:
             case ReadRegister() | SwapRegister():
                 self.activity.note_record(self.run.state.record)
@@ -640,14 +645,15 @@ class Replication:
         self.on_failed()
 
     def _report_copy(self) -> None:
-        """Tell how far the own store reaches, if it has grown."""
+        """Tell how far the own store reaches, if that is news, or that a catch-up has begun or ended."""
         follower, known = self._follower, self._condition
         if follower is None or known is None or not follower.progress.ends:
             return
         ends = {journal.register_name: DurableEnd(*end) for journal, end in follower.progress.ends}
-        if ends == self._reported:
+        found = ends, is_unfinished(self._settings.root)
+        if found == self._reported:
             return
-        self._reported = ends
+        self._reported = found
         self._tell_condition(replace(known, is_empty=False, epoch=self._identity.epoch), ends)
 
     def _tell_condition(self, condition: StoreCondition, ends: Mapping[str, DurableEnd]) -> None:

@@ -1,15 +1,16 @@
-"""What a member of a replicated cluster asks of the election store."""
+"""What a member of a replicated cluster asks of the election store, and what it tells the election of its copy."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pybroker.broker.app.replica_term import StreamSettings
 from pybroker.broker.app.replication import Replication, ReplicationSettings
-from pybroker.broker.domain.replica.operations import Journal
-from pybroker.locks.election.election_state import ElectionPolicy, ReadRegister
+from pybroker.broker.domain.replica.operations import FilePlace, Journal
+from pybroker.locks.election.election_state import BeginEpoch, ElectionPolicy, ReadRegister, StopFollowing
 from pybroker.locks.election.record import ElectionRecord, ElectionSettings, MasterEntry, RecordedState
 from pybroker.locks.election.register import (
     RegisterCallback,
@@ -19,7 +20,8 @@ from pybroker.locks.election.register import (
 )
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.store.replica.identity import IdentityFile, boot_id
-from pybroker.store.replica.receiver import ReceiverSettings
+from pybroker.store.replica.receiver import UNFINISHED_NAME, ReceiverSettings
+from pybroker.transports.replica.follower import NOTHING
 
 HOUR_MS = 3_600_000
 """Nothing is due by time while a test runs."""
@@ -129,3 +131,40 @@ async def _stop_while_promoting(root: Path) -> None:
     record = register.state.record
     assert record is not None
     assert record.state is RecordedState.RELEASED
+
+
+def test_catch_up_that_begins_without_a_new_end_is_told(tmp_path: Path) -> None:
+    asyncio.run(_begin_catch_up(tmp_path))
+
+
+async def _begin_catch_up(root: Path) -> None:
+    replication, _ = make_member(root, is_full=True)
+    await replication.start()
+    copy: Any = SimpleNamespace(progress=NOTHING._replace(ends=((Journal.MESSAGES, FilePlace(3, 70)),)))
+    replication._follower = copy
+    soundness: list[bool] = []
+    mark = root / "replica" / UNFINISHED_NAME
+    changes: list[Callable[[], None]] = [lambda: None, mark.touch, mark.unlink]
+    for change in changes:
+        change()
+        replication._report_copy()
+        store = replication.state.store
+        assert store is not None
+        soundness.append(store.is_sound)
+    replication._follower = None
+    await replication.stop()
+    assert soundness == [True, False, True]
+
+
+def test_decision_that_comes_after_the_end_is_not_performed(tmp_path: Path) -> None:
+    asyncio.run(_decide_after_the_end(tmp_path))
+
+
+async def _decide_after_the_end(root: Path) -> None:
+    replication, register = make_member(root, is_full=True)
+    await replication.start()
+    await replication.stop()
+    assert register.state.record is not None
+    replication._perform(StopFollowing())
+    replication._perform(BeginEpoch(6, {"kahadb": 14, "scheduler": 11}))
+    assert replication.elected is None
