@@ -7,16 +7,7 @@ from typing import Any
 import pytest
 
 from pybroker.locks.election import decisions
-from pybroker.locks.election.decisions import (
-    COUNTED_SHARE,
-    DAMAGED_LEASES,
-    decide,
-    may_begin_file,
-    may_take,
-    may_tell,
-    promises,
-    start,
-)
+from pybroker.locks.election.decisions import COUNTED_SHARE, decide, may_begin_file, may_take, may_tell, promises, start
 from pybroker.locks.election.election_state import (
     BeginEpoch,
     ClientsQuiesced,
@@ -277,20 +268,6 @@ def test_member_without_everything_never_stands(record: ElectionRecord, conditio
 
 def test_member_that_is_not_examined_does_not_stand() -> None:
     assert not Member().reads(7, RECORD).on(TimePassed(), after=LEASE).has(SwapRegister)
-
-
-@pytest.mark.parametrize("lack", [{"is_sound": False}, {"is_damaged": True}])
-def test_damaged_store_stands_where_it_is_the_only_one(lack: Any) -> None:
-    alone = replace(RECORD, in_sync=frozenset({"s-b"}))
-    member = follower(alone, replace(SOUND, **lack)).on(TimePassed(), after=LEASE)
-    assert member.role is ElectionRole.STANDING
-
-
-def test_damaged_store_stands_once_no_sound_one_has_for_long() -> None:
-    member = follower(condition=replace(SOUND, is_damaged=True))
-    for _ in range(DAMAGED_LEASES - 1):
-        assert not member.on(TimePassed(), after=LEASE).has(SwapRegister)
-    assert member.on(TimePassed(), after=LEASE).role is ElectionRole.STANDING
 
 
 def test_released_cluster_is_taken_over_at_once() -> None:
