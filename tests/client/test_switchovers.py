@@ -93,6 +93,7 @@ def test_switchovers_under_load_lose_nothing(own_etcd: EtcdCluster, tmp_path: Pa
 
 def test_switchover_is_refused_with_the_reason(own_etcd: EtcdCluster, tmp_path: Path) -> None:
     with ObservedCluster(own_etcd, tmp_path, "a", *MANAGEMENT) as cluster:
+        cluster.wait_serving("a")
         assert "a is the master already" in switch_over(cluster, "--to", "a").output
         assert "b is not connected" in switch_over(cluster, "--to", "b").output
         assert "no other member is connected" in switch_over(cluster).output

@@ -311,7 +311,7 @@ class Replication:
     def _tick(self) -> None:
         if self._elected is not None:
             self._elected.report()
-            self.on_shortage(_shortage(self.run.state, lease_clock()))
+            self._report_shortage()
             self._note_wishes(self._elected)
         else:
             self._report_copy()
@@ -332,6 +332,9 @@ class Replication:
             if self.waiting:
                 _log.warning("%s", self.waiting)
             self.on_change()
+
+    def _report_shortage(self) -> None:
+        self.on_shortage(_shortage(self.run.state, lease_clock()))
 
     # ------------------------------------------------------------ the node
 
@@ -436,6 +439,7 @@ class Replication:
                 self._begin_epoch(epoch, reserved)
             case OpenPorts():
                 if self._elected is not None:
+                    self._report_shortage()  # or the first clients would be refused until the next tick
                     self._elected.open_ports()
                     if (known := self.run.state.known) is not None:
                         self._guardian.begin(known)
