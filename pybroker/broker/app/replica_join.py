@@ -86,7 +86,7 @@ class MasterInquiry:
         """Return the settings with the election store; None if `stop` ended the wait.
 
         Raises:
-            BrokerError: the store's directory cannot be used, or what is told is not usable.
+            BrokerError: the store's directory cannot be used, or the master's PLAN names no usable election store.
         """
         return await asyncio.to_thread(self._learn)
 

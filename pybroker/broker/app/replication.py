@@ -189,7 +189,7 @@ class Replication:
         """Called on the loop when the register has changed in more than its renewal."""
         self._shown: object = None
         self.waiting = ""
-        """What this store lacks to become the master of a cluster that has none; empty: nothing."""
+        """The reason why this store may not take over a cluster without a master; empty: it may, or there is one."""
         self.activity = ReplicaActivity()
         self.on_verified: Callable[[ComparisonResult], None] = lambda result: None
         """Called on the loop when the own store was compared with the master's, or could not be."""

@@ -118,14 +118,7 @@ class ManifestFiles:
         Raises:
             OSError: it cannot be read.
         """
-        try:
-            descriptor = regular.descriptor(self._journals[journal] / data_file_name(file_id))
-        except FileNotFoundError:
-            return None
-        try:
-            return checksum_of(descriptor, length)
-        finally:
-            os.close(descriptor)
+        return self._checksum(journal, file_id, lambda descriptor: checksum_of(descriptor, length))
 
     def part_checksum(self, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
         """Return the CRC-32 of a part of a data file; None if it is gone or shorter.
@@ -136,14 +129,22 @@ class ManifestFiles:
         Raises:
             OSError: it cannot be read.
         """
+
+        def read(descriptor: int) -> int | None:
+            if (advise := getattr(os, "posix_fadvise", None)) is not None:  # macOS has none
+                advise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+            return checksum_of(descriptor, length, offset)
+
+        return self._checksum(journal, file_id, read)
+
+    def _checksum(self, journal: Journal, file_id: int, read: Callable[[int], int | None]) -> int | None:
+        """Return the checksum that a function reads from a data file's descriptor; None if the file is gone."""
         try:
             descriptor = regular.descriptor(self._journals[journal] / data_file_name(file_id))
         except FileNotFoundError:
             return None
         try:
-            if (advise := getattr(os, "posix_fadvise", None)) is not None:  # macOS has none
-                advise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
-            return checksum_of(descriptor, length, offset)
+            return read(descriptor)
         finally:
             os.close(descriptor)
 
