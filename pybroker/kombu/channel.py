@@ -321,7 +321,7 @@ class Channel(virtual.Channel):
         if subscription is None:
             return
         self._cancel(subscription)
-        self.connection.delete_if_unused(subscription.queue)
+        self.connection.delete_if_unused([subscription.queue])
 
     def _cancel(self, subscription: KombuSubscription) -> None:
         for source in subscription.sources.values():
@@ -497,8 +497,7 @@ class Channel(virtual.Channel):
             source.consumer.close()
         self._sources.clear()
         self.qos.clear()
-        for queue in queues:
-            self._transport.delete_if_unused(queue)
+        self._transport.delete_if_unused(queues)
 
 
 def _schedule(arguments: SendArguments, message: Mapping[str, Any]) -> None:

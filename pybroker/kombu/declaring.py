@@ -3,6 +3,8 @@
 import contextlib
 import logging
 import os
+import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 from kombu.transport.virtual import Transport as VirtualTransport
@@ -26,7 +28,7 @@ from pybroker.kombu.subscriptions import KombuSource
 from pybroker.kombu.wakeup import Wakeup
 
 DELETE_SECONDS: Final = 5.0
-"""The time that the broker has to delete a queue that nothing uses any more: closing must not wait for long."""
+"""The time that the broker has to delete queues that nothing uses any more: closing must not wait for long."""
 
 _log = logging.getLogger(__name__)
 
@@ -191,23 +193,30 @@ class Declaring(VirtualTransport):
                 self.declarations.bindings[queue] = bindings
             raise
 
-    def delete_if_unused(self, queue: str) -> None:
-        """Delete a queue whose last consumer has ended, if it was declared so and no other connection consumes it.
+    def delete_if_unused(self, queues: Iterable[str]) -> None:
+        """Delete queues whose last consumer has ended, if they were declared so and no other connection consumes them.
 
-        Without a broker, or an answer of it, the queue stays, and the broker removes it when it is empty and unused.
+        Without a broker, or an answer of it in `DELETE_SECONDS`, a queue stays, and the broker removes it when it is
+        empty and unused.
         """
+        deadline = time.monotonic() + DELETE_SECONDS
+        for queue in queues:
+            if not self.is_auto_deleted(queue) or self.is_consumed(queue):
+                continue
+            if self.broker.broker is None:
+                _log.warning("the queue %s is not deleted, because there is no broker at present", queue)
+                continue
+            try:
+                self.delete_queue(queue, timeout=max(0.0, deadline - time.monotonic()))
+            except Refused:
+                pass  # consumers of other connections are left
+            except (Timeout, ConnectionFailed, ConnectionClosed) as error:
+                _log.warning("the queue %s is perhaps not deleted: %s", queue, error)
+
+    def is_auto_deleted(self, queue: str) -> bool:
+        """Return True if this connection has declared that a queue ends with its last consumer."""
         declared = self.declarations.queues.get(queue)
-        if declared is None or not declared.is_auto_deleted or self.is_consumed(queue):
-            return
-        if self.broker.broker is None:
-            _log.warning("the queue %s is not deleted, because there is no broker at present", queue)
-            return
-        try:
-            self.delete_queue(queue, timeout=DELETE_SECONDS)
-        except Refused:
-            pass  # consumers of other connections are left
-        except (Timeout, ConnectionFailed, ConnectionClosed) as error:
-            _log.warning("the queue %s is perhaps not deleted: %s", queue, error)
+        return declared is not None and declared.is_auto_deleted
 
     def forget_destinations(self) -> None:
         """Forget what exists on a connection that has ended."""

@@ -6,10 +6,12 @@ Kombu's own reconnecting, and Celery's, are needed only if the client gives up.
 KombuSource: Kombu 5.7, `kombu.transport.virtual.base.Transport`.
 """
 
+import atexit
 import contextlib
 import os
 import ssl
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, cast
 
@@ -40,6 +42,9 @@ from pybroker.kombu.url import DEFAULT_PORT, BrokerURL, masked, parse, url_of
 
 BATCH_MAX: Final = 100
 """The most messages that one `drain_events` delivers: all that wait, up to this."""
+
+EXIT_SECONDS: Final = 5.0
+"""The time after which an exit ends no further connection's queues."""
 
 
 class Transport(Declaring):
@@ -100,6 +105,7 @@ class Transport(Declaring):
             ssl_context=ssl_context(self.client.ssl),
         )
         self._process = os.getpid()
+        _connected.add(self)
         self.declarations = Declarations()
         self._broker.call_when_ended(self.wakeup.set)
         if self.options.scheduled_eta:
@@ -151,10 +157,19 @@ class Transport(Declaring):
 
     def _let_go(self, seconds: float) -> None:
         broker, self._broker = self._broker, None
+        _connected.discard(self)
         self._leave_loop()
         self.forget_destinations()
         if broker is not None and not self.is_inherited:
             broker.close(seconds)
+
+    def end_queues(self) -> None:
+        """Close the channels that consume a queue which ends with its last consumer, unless there is no broker now."""
+        if self.broker.broker is None:
+            return
+        for channel in list(self.channels):
+            if any(self.is_auto_deleted(subscription.queue) for subscription in channel.subscriptions()):
+                channel.close()
 
     # ------------------------------------------------------------ events
 
@@ -236,6 +251,25 @@ class Transport(Declaring):
     def default_connection_params(self) -> Mapping[str, Any]:
         """The parameters that a URL need not have."""
         return {"port": DEFAULT_PORT, "hostname": "localhost"}
+
+
+_connected: Final["weakref.WeakSet[Transport]"] = weakref.WeakSet()
+"""The transports of this process that have a connection."""
+
+
+@atexit.register
+def _end_queues_at_exit() -> None:
+    """Delete the queues that end with their consumers, at the exit of the interpreter.
+
+    A program that has waited for results closes nothing: with AMQP its queue of results ends with the connection.
+    """
+    deadline = time.monotonic() + EXIT_SECONDS
+    for transport in list(_connected):
+        if transport.is_inherited:
+            continue
+        if time.monotonic() > deadline:
+            return  # the broker removes the others when they are empty and unused
+        transport.end_queues()
 
 
 def _called(password: Any) -> Any:

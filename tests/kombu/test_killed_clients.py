@@ -1,4 +1,4 @@
-"""A client that is killed leaves nothing for ever: what it declared is unused, and the broker removes it."""
+"""A client that ends leaves nothing, and one that is killed nothing for ever: the broker removes what is unused."""
 
 import os
 import subprocess
@@ -25,6 +25,17 @@ CLIENT = dedent("""
     with receiver.consumer_context():
         print("ready", flush=True)
         input()
+""")
+
+ENDING_CLIENT = dedent("""
+    import ledger
+    from celery.exceptions import TimeoutError
+
+    result = ledger.record.apply_async(("/dev/null", 1))
+    try:
+        result.get(timeout=0.1)
+    except TimeoutError:
+        print(result.backend.binding.name)
 """)
 
 SETTINGS = """
@@ -63,3 +74,18 @@ def test_the_queues_of_a_killed_client_are_removed(tmp_path):
                 assert time.monotonic() < deadline, name
                 wait.wait(0.1)
         assert client.destination_exists("queue://celery")  # it has the task
+
+
+def test_the_queue_of_results_ends_with_a_client_that_closes_nothing():
+    with Broker() as broker, connect(broker.uri) as client:
+        url = f"activemq+failover:({broker.uri})"
+        done = subprocess.run(
+            [sys.executable, "-c", ENDING_CLIENT],
+            env=environment(url, PYTHONPATH=os.pathsep.join((str(HERE), environment(url)["PYTHONPATH"]))),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        assert not client.destination_exists(f"queue://{done.stdout.strip()}")
+        assert client.destination_exists("queue://celery")
