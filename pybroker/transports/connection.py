@@ -153,6 +153,7 @@ class SocketConnection(asyncio.Protocol):
         self.make_session = make_session
         self._refusal = refusal
         self._transport: asyncio.Transport
+        self._is_attached = False  # between `connection_made` and `connection_lost`
         self._session: Session | None = None
         self._output: list[Piece] = []
         self._output_bytes = 0
@@ -339,6 +340,7 @@ class SocketConnection(asyncio.Protocol):
         self._gathers = not isinstance(transport, asyncio.Transport) and type(self)._put is SocketConnection._put
         # A cast, not a check: uvloop's transports have the methods of asyncio.Transport and are no subclass of it.
         self._transport = transport = cast("asyncio.Transport", transport)
+        self._is_attached = True
         transport.set_write_buffer_limits(high=0)
         self._reading_since = self._loop.time()
         if self._registry.admit(self):
@@ -378,8 +380,17 @@ class SocketConnection(asyncio.Protocol):
         # Not inside the transport's write, which would handle an error of this code as its own.
         self._schedule_flush()
 
+    def attempt_cancelled(self) -> None:
+        """End, if `connection_made` was called: uvloop closes the socket of a cancelled attempt without a word."""
+        if self._is_attached:
+            self._state = ConnectionState.GONE
+            self.connection_lost(None)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """React to the end of the connection, once what came before is processed."""
+        if not self._is_attached:
+            return
+        self._is_attached = False
         is_open = self._state is _OPEN
         self._state = ConnectionState.GONE
         self.ending = self.ending or (self.closed_by_peer if exc is None else f"broken: {exc}")

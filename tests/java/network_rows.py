@@ -96,7 +96,7 @@ def durable(way: Way) -> None:
         way.cut()
         way.near.texts(way.topic("JOURNAL"), "2")
         with client.consumer(way.topic("JOURNAL"), durable="log") as consumer:
-            assert without_probes(consumer, 2) == ["1", "2"]
+            assert without_probes(consumer, 2, may_repeat=way.far.kind == "activemq") == ["1", "2"]
         client.unsubscribe("log", timeout=SECONDS)
 
 

@@ -106,10 +106,8 @@ async def connect(
         async with asyncio.timeout(seconds):
             if address.is_tls:
                 return await _connect_tls(address, connector, registry, handshakes, make_session)
-            _, plain = await asyncio.get_running_loop().create_connection(
-                lambda: SocketConnection(registry, str(address), make_session, b""), address.host, address.port
-            )
-            plain.closed_by_peer = _CLOSED
+            plain = SocketConnection(registry, str(address), make_session, b"")
+            await _dial(address, plain)
             return plain
     except NotConnected:
         raise
@@ -135,26 +133,32 @@ async def _connect_tls(
     """Connect, and wait for the end of the handshake."""
     context = await asyncio.to_thread(tls_context, connector, address)
     handshake = OutgoingHandshake(address.host, has_certificate=bool(connector.tls_certificate))
-    _, connection = await asyncio.get_running_loop().create_connection(
-        lambda: TlsConnection(
-            registry,
-            str(address),
-            make_session,
-            context=context,
-            handshake_seconds=min(TLS_SECONDS, address.connection_timeout_seconds),
-            handshakes=handshakes,
-            client=handshake,
-        ),
-        address.host,
-        address.port,
+    connection = TlsConnection(
+        registry,
+        str(address),
+        make_session,
+        context=context,
+        handshake_seconds=min(TLS_SECONDS, address.connection_timeout_seconds),
+        handshakes=handshakes,
+        client=handshake,
     )
-    connection.closed_by_peer = _CLOSED
+    await _dial(address, connection)
     try:
         await handshake.done
     except asyncio.CancelledError:
         connection.abort()
         raise
     return connection
+
+
+async def _dial(address: RemoteAddress, connection: SocketConnection) -> None:
+    """Attach the connection to a socket."""
+    connection.closed_by_peer = _CLOSED
+    try:
+        await asyncio.get_running_loop().create_connection(lambda: connection, address.host, address.port)
+    except asyncio.CancelledError:
+        connection.attempt_cancelled()
+        raise
 
 
 def _path(name: str) -> Path | None:

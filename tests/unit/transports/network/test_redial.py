@@ -1,8 +1,10 @@
 """A bridge whose remote broker has shown, by a bridge of its own, that it serves again."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from tests.unit.transports.network.bridges import TwoBrokers
 from tests.unit.transports.network.dialling import Far, Place, raw_server, run
@@ -61,3 +63,23 @@ def test_bridge_of_another_broker_is_reported_and_a_client_is_not() -> None:
     brokers.cut()
     brokers.connect(duplex=True)
     assert reported == ["near", "near"]
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("passes", range(8))
+def test_stop_while_it_connects_leaves_no_connection(
+    caplog: pytest.LogCaptureFixture, loop: Callable[[], asyncio.AbstractEventLoop], passes: int
+) -> None:
+    """In whichever pass of the loop the connector stops."""
+
+    async def scenario(place: Place) -> None:
+        async with raw_server(b"") as port:
+            life = place.dial(f"tcp://127.0.0.1:{port}")
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            life.stop()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not place.server.connections
+
+    run(caplog, scenario, loop)
