@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.unit.management.simulated import Answer, SimulatedNode, site
 
-SECONDS = 10.0
+SECONDS = 60.0
 TURNS = 10
 
 

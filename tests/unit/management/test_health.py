@@ -12,7 +12,7 @@ from pybroker.management import health
 from pybroker.management.checks import Health
 from pybroker.management.health import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HealthConnection
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 

@@ -17,7 +17,7 @@ from pybroker.broker.domain.node_state import NodeState
 from pybroker.broker.domain.role import Role
 from pybroker.management.checks import SILENT_SECONDS
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 class Process:
