@@ -24,7 +24,7 @@ IN_MEMORY := --in-memory --override-ini=tmp_path_retention_policy=failed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start broker quick test test-together test-alone check compiled compiled-smoke compiled-tests nightly wheel kills fences fuzz hostile long-run models simulation format lock setup clean
+.PHONY: help demo start broker quick test test-together test-alone check compiled compiled-smoke compiled-tests nightly wheel kills replication fences fuzz hostile long-run models simulation format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,7 +89,7 @@ compiled-tests: .venv/.complete ## Compile the message path and run all tests th
 	$(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(COMPILED_FAST) && \
 	$(PYTEST) $(PARALLEL)=$(WORKERS) $(COMPILED_SLOW)
 
-nightly: compiled-tests kills fences models simulation ## Run what takes hours: all compiled tests, kill loops, long models
+nightly: compiled-tests kills replication fences models simulation ## Run what takes hours: all compiled tests, kill loops, long models
 
 wheel: .venv/.complete ## Build a wheel for this platform into ./dist, with the message path compiled
 	HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/uv build --no-build-isolation
@@ -99,6 +99,17 @@ kills: export PYBROKER_KILLS ?= 200
 kills: export PYBROKER_KILL_SECONDS ?= 600
 kills: .venv/.complete ## Kill masters under load, 200 times for STOMP, MQTT, AMQP, Java and each kind of bridge, ten minutes for each client for Python and those of MQTT
 	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/integration/test_mqtt_kills.py tests/integration/test_amqp_kills.py tests/integration/test_mqtt_random_kills.py tests/integration/test_mixed_kills.py tests/integration/test_soak.py tests/java/test_java_kills.py tests/client/test_kills.py tests/client/test_network_kills.py
+
+# Partitions and full disks take root; without it they are smaller, or skipped. A failure names its seed, as above.
+replication: export PYBROKER_PARTITIONS ?= 20
+replication: export PYBROKER_ETCD_SECONDS ?= 30
+replication: export PYBROKER_LATE_ANSWERS ?= 100
+replication: export PYBROKER_RESTARTS ?= 50
+replication: export PYBROKER_SCHEDULED ?= 1000
+replication: export PYBROKER_POWER_CUTS ?= 50
+replication: export PYBROKER_CLOCK_STEPS ?= 20
+replication: .venv/.complete ## Cut, freeze, slow down and fail all that a replicated cluster needs, as often as its acceptance checks demand
+	$(BIN)/python -m pytest -s $(wildcard tests/client/test_replication_*.py tests/crash/test_replication_*.py)
 
 # Of the measured processes the attacker and the bystander share the last core; the broker has the others.
 hostile: .venv/.complete ## Attack a broker: how long does an unrelated client wait? ATTACK=name, ARGS='--activemq --json FILE'

@@ -94,8 +94,15 @@ class BrokerProcess:
 
     def peak_bytes(self) -> int:
         """Return the most memory it ever had resident."""
+        return self._memory("VmHWM")
+
+    def resident_bytes(self) -> int:
+        """Return the memory it has resident now."""
+        return self._memory("VmRSS")
+
+    def _memory(self, name: str) -> int:
         status = Path(f"/proc/{self._process.pid}/status").read_text()
-        match = re.search(r"VmHWM:\s+(\d+) kB", status)
+        match = re.search(rf"{name}:\s+(\d+) kB", status)
         assert match is not None, "Linux shows it for every process"
         return int(match[1]) << 10
 

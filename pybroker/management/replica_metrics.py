@@ -50,6 +50,8 @@ def families(replica: Mapping[str, Any], now: float) -> Iterator[Metric]:
     for name, text in gauges.items():
         if replica[name] is not None:
             yield Gauge(f"pybroker_replica_{name}", text, replica[name])
+    text = "1 while this master goes on without the election store, by the promises of the other members in sync"
+    yield Gauge("pybroker_replica_grace_active", text, replica["grace_active"])
     if replica["last_verified_ms"] is not None:
         text = "The time since this store was compared with another one"
         age = max(0.0, now - replica["last_verified_ms"] / 1000)

@@ -166,6 +166,7 @@ class ReplicaReport:
         left_bytes: with a catch-up: about how much of the master's store is still to be copied.
         followers: the master's followers, each with how far it is, in words, as the master knows it.
         successors: the names of those that could take over.
+        grace_active: it is a master whose lease is over, and goes on as all other members in sync promise not to stand.
         problem: what keeps it from being in sync, or the election store from being asked; empty: nothing.
     """
 
@@ -178,6 +179,7 @@ class ReplicaReport:
     left_bytes: int = 0
     followers: tuple[str, ...] = ()
     successors: tuple[str, ...] = ()
+    grace_active: bool = False
     problem: str = ""
 
 

@@ -101,6 +101,8 @@ RUN: dict[str, dict[str, str]] = {
     "docs/policies.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/replication.md": {
         "pybroker switchover": "tests/client/test_switchovers.py::test_switchovers_under_load_lose_nothing",
+        "pybroker promote": "tests/integration/test_replication_promotion.py"
+        "::test_store_that_was_left_behind_is_promoted_at_an_operators_word",
         "etcd --data-dir": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
         "pybroker start": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
         "store =": f"{REPLICATION}::test_the_pages_settings_start_a_member",
@@ -151,6 +153,7 @@ NOT_RUN = {
     ("docs/install.md", "pip install"): "needs the package index; what it installs: test_wheel.py",
     ("docs/install.md", "pybroker user add"): "needs a Kubernetes cluster; its names: test_kubernetes.py",
     ("docs/install.md", "make wheel"): "needs a compiler and the package index; what it builds: test_wheel.py",
+    ("docs/replication.md", "pybroker user add"): "needs a Kubernetes cluster; its names: test_kubernetes.py",
     ("docs/pair.md", "make broker"): "needs root and writes to /opt and /etc",
     ("docs/pair.md", "systemctl"): "needs two machines with systemd",
     ("docs/pair.md", "kill -9 4711"): "needs two machines with systemd",

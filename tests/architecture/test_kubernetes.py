@@ -14,6 +14,7 @@ import yaml
 
 from pybroker.broker.app.config import SETTINGS, Config, load
 from pybroker.broker.app.variables import unknown_variables
+from pybroker.locks.election.kubernetes_url import KubernetesUrl
 from pybroker.management.checks import PATHS
 
 TEXTS: Final = {"*": str}
@@ -25,9 +26,15 @@ PROBE: Final = {
     "timeoutSeconds": int,
     "failureThreshold": int,
 }
+CLAIM: Final[dict[str, Any]] = {
+    "accessModes": [str],
+    "storageClassName": str,
+    "resources": {"requests": TEXTS},
+}
 CONTAINER: Final[dict[str, Any]] = {
     "name": str,
     "image": str,
+    "command": [str],
     "args": [str],
     "env": [{"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}],
     "ports": [{"name": str, "containerPort": int}],
@@ -45,6 +52,7 @@ CONTAINER: Final[dict[str, Any]] = {
 POD: Final[dict[str, Any]] = {
     "terminationGracePeriodSeconds": int,
     "enableServiceLinks": bool,
+    "serviceAccountName": str,
     "automountServiceAccountToken": bool,
     "securityContext": {
         "runAsNonRoot": bool,
@@ -59,39 +67,49 @@ POD: Final[dict[str, Any]] = {
             "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": str, "labelSelector": SELECTOR}]
         }
     },
+    "initContainers": [CONTAINER],
     "containers": [CONTAINER],
     "volumes": [
         {
             "name": str,
             "persistentVolumeClaim": {"claimName": str},
-            "emptyDir": {"sizeLimit": str},
+            "emptyDir": {"medium": str, "sizeLimit": str},
             "secret": {"secretName": str},
         }
     ],
 }
-FIELDS: Final[dict[tuple[str, str], dict[str, Any]]] = {
-    ("v1", "PersistentVolumeClaim"): {
-        "accessModes": [str],
-        "storageClassName": str,
-        "resources": {"requests": TEXTS},
-    },
-    ("v1", "Service"): {
-        "clusterIP": str,
-        "publishNotReadyAddresses": bool,
-        "selector": TEXTS,
-        "ports": [{"name": str, "port": int, "targetPort": str}],
-    },
-    ("policy/v1", "PodDisruptionBudget"): {"maxUnavailable": int, "selector": SELECTOR},
-    ("apps/v1", "StatefulSet"): {
-        "replicas": int,
-        "serviceName": str,
-        "podManagementPolicy": str,
-        "updateStrategy": {"type": str},
-        "selector": SELECTOR,
-        "template": {"metadata": {"labels": TEXTS}, "spec": POD},
-    },
+SERVICE: Final[dict[str, Any]] = {
+    "clusterIP": str,
+    "publishNotReadyAddresses": bool,
+    "selector": TEXTS,
+    "ports": [{"name": str, "port": int, "targetPort": str}],
 }
-"""The fields of `spec` by version and kind."""
+STATEFUL: Final[dict[str, Any]] = {
+    "replicas": int,
+    "serviceName": str,
+    "podManagementPolicy": str,
+    "updateStrategy": {"type": str},
+    "selector": SELECTOR,
+    "template": {"metadata": {"labels": TEXTS}, "spec": POD},
+    "volumeClaimTemplates": [{"metadata": {"name": str}, "spec": CLAIM}],
+}
+FIELDS: Final[dict[tuple[str, str], dict[str, Any]]] = {
+    ("v1", "PersistentVolumeClaim"): {"spec": CLAIM},
+    ("v1", "Service"): {"spec": SERVICE},
+    ("v1", "ServiceAccount"): {},
+    ("rbac.authorization.k8s.io/v1", "Role"): {
+        "rules": [{"apiGroups": [str], "resources": [str], "resourceNames": [str], "verbs": [str]}]
+    },
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): {
+        "roleRef": {"apiGroup": str, "kind": str, "name": str},
+        "subjects": [{"kind": str, "name": str}],
+    },
+    ("policy/v1", "PodDisruptionBudget"): {"spec": {"maxUnavailable": int, "selector": SELECTOR}},
+    ("apps/v1", "StatefulSet"): {"spec": STATEFUL},
+}
+"""The fields, beside those that all objects have, by version and kind."""
+
+PAIR, REPLICATED = "pybroker.yaml", "replicated.yaml"
 
 
 def faults(value: Any, fields: Any, at: str = "") -> Iterator[str]:
@@ -116,15 +134,25 @@ def faults(value: Any, fields: Any, at: str = "") -> Iterator[str]:
         yield f"{at} is {value!r}, not {fields.__name__}"
 
 
+@pytest.fixture(scope="module", params=[PAIR, REPLICATED])
+def manifest(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def objects(root: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((root / "examples" / "kubernetes" / "pybroker.yaml").read_text()))
+def text(root: Path, manifest: str) -> str:
+    return (root / "examples" / "kubernetes" / manifest).read_text()
+
+
+@pytest.fixture(scope="module")
+def objects(text: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(text))
 
 
 @pytest.fixture(scope="module")
 def named(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    """The `spec` by kind and name."""
-    return {(each["kind"], each["metadata"]["name"]): each["spec"] for each in objects}
+    """The `spec` by kind and name; the whole object of a kind without one."""
+    return {(each["kind"], each["metadata"]["name"]): each.get("spec", each) for each in objects}
 
 
 @pytest.fixture(scope="module")
@@ -165,13 +193,13 @@ def config(environment: dict[str, str], container: dict[str, Any]) -> Config:
 
 def test_fields_are_those_of_the_api(objects: list[dict[str, Any]]) -> None:
     for each in objects:
-        spec = FIELDS[each["apiVersion"], each["kind"]]
-        whole = {"apiVersion": str, "kind": str, "metadata": META, "spec": spec}
+        own = FIELDS[each["apiVersion"], each["kind"]]
+        whole = {"apiVersion": str, "kind": str, "metadata": META, **own}
         assert list(faults(each, whole, each["kind"])) == []
 
 
 def test_a_misspelt_field_would_be_found() -> None:
-    fields = FIELDS["v1", "Service"]
+    fields = SERVICE
     assert list(faults({"clusterIp": "None"}, fields)) == [".clusterIp is unknown"]
     assert list(faults({"ports": [{"port": "1"}]}, fields)) == [".ports[0].port is '1', not int"]
     assert list(faults({"ports": {"port": 1}, "selector": "x"}, fields)) == [
@@ -192,7 +220,9 @@ def test_ports_are_those_of_the_listeners(
 ) -> None:
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     listening = {each.name: each.port for each in config.listeners}
-    assert ports == listening | {"health": config.health}
+    stream = {"replicate": config.replicate_port} if config.replicate else {}
+    assert ports == listening | {"health": config.health} | stream
+    assert [each["name"] for each in named["Service", "pybroker-members"]["ports"]] == list(ports)
     for name in ("pybroker", "pybroker-members"):
         for each in named["Service", name]["ports"]:
             assert each["name"] == each["targetPort"]
@@ -236,23 +266,44 @@ def test_selectors_find_the_members(named: dict[tuple[str, str], dict[str, Any]]
     ] * 5
 
 
+@pytest.fixture(scope="module")
+def volumes(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in pod["volumes"]}
+
+
+@pytest.fixture(scope="module")
+def mounts(container: dict[str, Any]) -> dict[str, str]:
+    """The names of volumes by the directories they are mounted on."""
+    return {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+
+
 def test_files_are_on_the_volumes(
-    root: Path,
+    text: str, volumes: dict[str, dict[str, Any]], mounts: dict[str, str], config: Config
+) -> None:
+    assert config.users_file is not None
+    secret = volumes[mounts[str(config.users_file.parent)]]["secret"]["secretName"]
+    assert f"kubectl create secret generic {secret} --from-file={config.users_file.name}" in text
+    spool = volumes[mounts[str(config.spool_directory)]]["emptyDir"]["sizeLimit"]
+    assert int(spool.removesuffix("Gi")) << 30 > config.spool_limit
+
+
+def test_store_is_on_one_volume_or_on_one_each(
+    manifest: str,
     named: dict[tuple[str, str], dict[str, Any]],
-    pod: dict[str, Any],
-    container: dict[str, Any],
+    stateful: dict[str, Any],
+    volumes: dict[str, dict[str, Any]],
+    mounts: dict[str, str],
     config: Config,
 ) -> None:
-    volumes = {each["name"]: each for each in pod["volumes"]}
-    mounts = {each["mountPath"]: volumes[each["name"]] for each in container["volumeMounts"]}
-    claim = mounts[config.store]["persistentVolumeClaim"]["claimName"]
-    assert named["PersistentVolumeClaim", claim]["accessModes"] == ["ReadWriteMany"], "both members mount it"
-    assert config.users_file is not None
-    secret = mounts[str(config.users_file.parent)]["secret"]["secretName"]
-    head = (root / "examples" / "kubernetes" / "pybroker.yaml").read_text()
-    assert f"kubectl create secret generic {secret} --from-file={config.users_file.name}" in head
-    spool = mounts[str(config.spool_directory)]["emptyDir"]["sizeLimit"]
-    assert int(spool.removesuffix("Gi")) << 30 > config.spool_limit
+    store = mounts[config.store]
+    if manifest == PAIR:
+        claim = volumes[store]["persistentVolumeClaim"]["claimName"]
+        assert named["PersistentVolumeClaim", claim]["accessModes"] == ["ReadWriteMany"], "both members mount it"
+    else:
+        (template,) = stateful["volumeClaimTemplates"]
+        assert template["metadata"]["name"] == store
+        assert template["spec"]["accessModes"] == ["ReadWriteOnce"]
+        assert store not in volumes
 
 
 def test_members_run_as_the_user_of_the_image(root: Path, pod: dict[str, Any], container: dict[str, Any]) -> None:
@@ -260,12 +311,75 @@ def test_members_run_as_the_user_of_the_image(root: Path, pod: dict[str, Any], c
     context = pod["securityContext"]
     assert {context[name] for name in ("runAsUser", "runAsGroup", "fsGroup")} == {int(uid)}
     assert context["runAsNonRoot"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    for each in (container, *pod.get("initContainers", [])):
+        assert each["image"] == container["image"]
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
 
 
 def test_members_have_names_of_the_headless_service(config: Config, stateful: dict[str, Any]) -> None:
     assert config.openwire_url == f"tcp://{config.name}.{stateful['serviceName']}:{config.openwire}"
+
+
+# ---------------------------------------------------------------- members with a volume each
+
+
+only_replicated = pytest.mark.parametrize("manifest", [REPLICATED], indirect=True)
+
+
+def test_only_replicated_members_may_ask_the_api_server(manifest: str, pod: dict[str, Any]) -> None:
+    assert pod["automountServiceAccountToken"] == (manifest == REPLICATED)
+
+
+@only_replicated
+def test_lease_is_that_of_the_rights(
+    config: Config, pod: dict[str, Any], named: dict[tuple[str, str], dict[str, Any]], text: str
+) -> None:
+    register = lease_of(config)
+    account = pod["serviceAccountName"]
+    assert ("ServiceAccount", account) in named
+    binding = named["RoleBinding", account]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account}]
+    assert binding["roleRef"]["kind"] == "Role"
+    rules = named["Role", binding["roleRef"]["name"]]["rules"]
+    rights = {(verb, *rule.get("resourceNames", [])) for rule in rules for verb in rule["verbs"]}
+    assert rights == {("create",), ("get", register), ("update", register), ("watch", register)}
+    assert {(*rule["apiGroups"], *rule["resources"]) for rule in rules} == {("coordination.k8s.io", "leases")}
+    assert f"kubectl get lease {register}\x20" in text
+
+
+def lease_of(config: Config) -> str:
+    """Return the name of the Lease, by the setting as the broker reads it."""
+    assert config.replicate is not None
+    url = KubernetesUrl.parse(config.replicate)
+    assert not url.namespace, "that of the pod, which the objects of the manifest are in"
+    return url.cluster
+
+
+@only_replicated
+def test_members_reach_each_other_by_their_names(config: Config, stateful: dict[str, Any]) -> None:
+    assert config.replicate_url == f"pybroker-0.{stateful['serviceName']}:{config.replicate_port}"
+
+
+@only_replicated
+def test_secret_is_a_file_of_the_brokers_own(
+    config: Config,
+    pod: dict[str, Any],
+    volumes: dict[str, dict[str, Any]],
+    mounts: dict[str, str],
+    text: str,
+) -> None:
+    """A file of a Secret volume can be read by its group, which the broker refuses."""
+    assert config.replicate_secret_file is not None
+    (copying,) = pod["initContainers"]
+    source, target = map(Path, copying["command"][2:])
+    assert copying["command"][:2] == ["install", "--mode=600"]
+    assert target == config.replicate_secret_file
+    own = {each["mountPath"]: each["name"] for each in copying["volumeMounts"]}
+    assert own[str(target.parent)] == mounts[str(target.parent)]
+    assert volumes[own[str(target.parent)]]["emptyDir"]["medium"] == "Memory", "it is on no disk"
+    secret = volumes[own[str(source.parent)]]["secret"]["secretName"]
+    assert f"kubectl create secret generic {secret} --from-literal={source.name}=$(openssl rand -hex 32)" in text

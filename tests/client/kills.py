@@ -137,7 +137,8 @@ def wait_until(condition: Callable[[], bool], error_text: Callable[[], str], wor
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, error_text()
-        assert not any(worker.failure for worker in workers), [worker.failure for worker in workers]
+        failures = [worker.failure for worker in workers if worker.failure]
+        assert not failures, f"{failures}: {error_text()}"
         threading.Event().wait(0.02)
 
 

@@ -1,7 +1,8 @@
-# mypy: disable-error-code="type-var, union-attr"
+# mypy: disable-error-code="type-var, union-attr, arg-type"
 """Real broker processes on one store, for tests that kill them."""
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -20,6 +21,9 @@ from tests.integration.forked import ForkedBroker, run_forked
 
 START_SECONDS = 30.0
 
+
+_LOG_BYTES = 1 << 20
+"""What a log may have that is not read: then the broker stops, in the middle of a line."""
 
 WORKERS_MAX = 16
 
@@ -51,6 +55,9 @@ class BrokerProcess:
     module = ""
     """The program that a subclass runs instead, in a fresh process."""
 
+    prefix: tuple[str, ...] = ()
+    """The beginning of such a process' command, for one in a network namespace or with a library preloaded."""
+
     def __init__(
         self, store: str, *, name: str, port: int, extra: tuple[str, ...] = (), is_fresh: bool = False
     ) -> None:
@@ -72,11 +79,12 @@ class BrokerProcess:
         if "--disk-reserve" not in extra:
             command += ["--disk-reserve", "0"]  # or the directories of a test run would take gigabytes
         self.process = self._fresh(command) if is_fresh or self.module else ForkedBroker(command)
+        fcntl.fcntl(self.process.stderr, fcntl.F_SETPIPE_SZ, _LOG_BYTES)
         self._rest = b""
 
     def _fresh(self, command: list[str]) -> "subprocess.Popen[bytes]":
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
-        program = [sys.executable, "-m", self.module or "pybroker.broker.app.cli"]
+        program = [*self.prefix, sys.executable, "-m", self.module or "pybroker.broker.app.cli"]
         return subprocess.Popen([*program, *command], stderr=subprocess.PIPE, env=environment)
 
     def wait_for(self, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:

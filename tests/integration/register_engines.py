@@ -1,10 +1,21 @@
-"""The engines of registers as their tests use them: a place of one record, and how to reach it."""
+"""The engines of registers as their tests use them: a place of one record, and how to reach it.
 
-from collections.abc import Callable
+ENGINES = engines("etcd", "postgres")
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    yield from engine_of(request)
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+import pytest
+
 from pybroker.locks.election.etcd import PREFIX, EtcdRegister
+from pybroker.locks.election.kubernetes import KubernetesRegister
+from pybroker.locks.election.kubernetes_lease import ANNOTATION
 from pybroker.locks.election.postgres import TABLE, PostgresRegister
 from pybroker.locks.election.record import (
     KAHADB,
@@ -17,6 +28,7 @@ from pybroker.locks.election.record import (
 )
 from pybroker.locks.election.register import Register
 from tests.etcd_cluster import EtcdCluster
+from tests.kubernetes_cluster import KubernetesCluster
 from tests.postgres_cluster import PostgresDatabase
 
 PATIENT_SECONDS = 20.0
@@ -120,3 +132,54 @@ class PostgresEngine:
 
     def delete(self) -> None:
         self.database.sql(f"DELETE FROM {TABLE} WHERE name = 'orders'")
+
+
+class KubernetesEngine:
+    """A Lease in Kubernetes."""
+
+    def __init__(self, cluster: KubernetesCluster, keep: Callable[[Register], None]) -> None:
+        self.cluster = cluster
+        self.port = cluster.port
+        self._name = cluster.new_name()
+        self._keep = keep
+
+    def new(self, *, port: int = 0, seconds: float = PATIENT_SECONDS) -> KubernetesRegister:
+        return self._new(self._name, port, seconds)
+
+    def neighbour(self) -> KubernetesRegister:
+        return self._new(self.cluster.new_name(), 0, PATIENT_SECONDS)
+
+    def write(self, value: str) -> None:
+        lease = self.cluster.get(self._name) or {"metadata": {"name": self._name}}
+        lease["metadata"]["annotations"] = {ANNOTATION: value}
+        self.cluster.put(self._name, lease)
+
+    def delete(self) -> None:
+        self.cluster.delete(self._name)
+
+    def _new(self, name: str, port: int, seconds: float) -> KubernetesRegister:
+        access = self.cluster.access(port)
+        register = KubernetesRegister(f"kubernetes://{name}", timeout_seconds=seconds, find=lambda: access)
+        self._keep(register)
+        return register
+
+
+_FIXTURES: dict[str, tuple[str, Callable[[Any, Callable[[Register], None]], RegisterEngine]]] = {
+    "etcd": ("etcd_cluster", EtcdEngine),
+    "postgres": ("postgres_database", PostgresEngine),
+    "kubernetes": ("kubernetes_cluster", KubernetesEngine),
+}
+
+
+def engines(*names: str) -> Sequence[Any]:
+    """Return the parameters of a fixture for engines, each of which a run without its component skips."""
+    return [name if name == "postgres" else pytest.param(name, marks=pytest.mark.component(name)) for name in names]
+
+
+def engine_of(request: pytest.FixtureRequest) -> Iterator[RegisterEngine]:
+    """Give the engine of a parameter, and close its registers in the end."""
+    made: list[Register] = []
+    fixture, engine = _FIXTURES[request.param]
+    yield engine(request.getfixturevalue(fixture), made.append)
+    for register in made:
+        register.close()

@@ -58,8 +58,28 @@ class ReplicatedCluster:
 
     @property
     def uri(self) -> str:
-        addresses = ",".join(f"tcp://127.0.0.1:{openwire}" for _, openwire, _ in self._ports.values())
-        return f"failover:({addresses})?maxReconnectDelay=100"
+        ports = [(self.host(name), openwire) for name, (_, openwire, _) in self._ports.items()]
+        return f"failover:({','.join(f'tcp://{host}:{port}' for host, port in ports)})?maxReconnectDelay=100"
+
+    def host(self, name: str) -> str:
+        """Return the address that clients reach a member at."""
+        return "127.0.0.1"
+
+    def stream(self, name: str) -> str:
+        """Return the host and port that other members reach a member at."""
+        return f"127.0.0.1:{self._ports[name][2]}"
+
+    def election(self, name: str) -> str:
+        """Return the URL of the election store that a member is given."""
+        return self._registers.get(name, self._register)
+
+    def stomp_addresses(self) -> dict[str, tuple[str, int]]:
+        """Return host and port of each member for STOMP."""
+        return {name: (self.host(name), stomp) for name, (stomp, _, _) in self._ports.items()}
+
+    def launch(self, name: str, port: int, extra: tuple[str, ...]) -> BrokerProcess:
+        """Start the process of a member, whose port for STOMP this is."""
+        return BrokerProcess(str(self.store(name)), name=name, port=port, extra=extra)
 
     def store(self, name: str) -> Path:
         return self.directory / name
@@ -68,17 +88,12 @@ class ReplicatedCluster:
         stomp, openwire, replica = self._ports[name]
         arguments: tuple[str, ...] = (
             *("--openwire", str(openwire), "--replicate-port", str(replica)),
-            *("--replicate-url", f"127.0.0.1:{replica}"),
+            *("--replicate-url", self.stream(name)),
         )
         if name not in self._of_file:
-            arguments += ("--replicate", self._registers.get(name, self._register))
+            arguments += ("--replicate", self.election(name))
         timing = ("--replicate-lease", f"{LEASE}s", "--replicate-timeout", "400ms")
-        member = BrokerProcess(
-            str(self.store(name)),
-            name=name,
-            port=stomp,
-            extra=(*arguments, *timing, *self._own.get(name, self._extra), *extra),
-        )
+        member = self.launch(name, stomp, (*arguments, *timing, *self._own.get(name, self._extra), *extra))
         self.members[name] = member
         return member
 
@@ -148,6 +163,11 @@ class ReplicatedCluster:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition(self.report(name)):
             self._pause(deadline, f"{self.report(name)}")
+
+    def wait_problem(self, name: str, words: str) -> None:
+        """Wait until `status` tells, with these words, what keeps a member from being in sync."""
+        self.wait_report(name, lambda found: words in found.get("problem", ""))
+        assert words in self.status(name)["members"][0]["replica"]["problem"]
 
     def wait_in_sync(self, *names: str) -> None:
         """Wait until the stores of these members are in sync, and no other."""

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pybroker.locks.election.etcd import PREFIX
+from pybroker.locks.election.kubernetes_lease import ANNOTATION
 from tests.etcd_cluster import EtcdCluster, encoded
 from tests.integration.cluster import START_SECONDS
 from tests.integration.replicated import ReplicatedCluster
+from tests.kubernetes_cluster import KubernetesCluster
 from tests.replicas import logical
 
 NAME = "orders"
@@ -40,7 +42,16 @@ class ObservedCluster(ReplicatedCluster):
             self.logs += member.lines
 
     def record(self) -> dict[str, Any]:
-        """Return the register."""
+        """Return the register; waits for an etcd that has no leader for the moment."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return self._record()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+
+    def _record(self) -> dict[str, Any]:
         found = self._etcd.call("/v3/kv/range", {"key": encoded(PREFIX + NAME)})
         record: dict[str, Any] = json.loads(b64decode(found["kvs"][0]["value"]))
         return record
@@ -64,7 +75,7 @@ class ObservedCluster(ReplicatedCluster):
         """Return True if the last role that a member has logged is that of a master with open ports."""
         if (member := self.members.get(name)) is None:
             return False
-        member.drain(0.0)
+        self.drain()
         words = ("master: clients are served", "standby", "lost the lock")
         roles = [line for line in member.lines if any(each in line for each in words)]
         return bool(roles) and words[0] in roles[-1]
@@ -88,13 +99,38 @@ class ObservedCluster(ReplicatedCluster):
         """Wait until something is so."""
         deadline = time.monotonic() + seconds
         while not condition():
+            self.drain()
             assert time.monotonic() < deadline, self.describe()
             threading.Event().wait(0.02)
 
+    def drain(self) -> None:
+        """Read what all logs have: a full pipe would stop a broker."""
+        for member in self.members.values():
+            member.drain(0.0)
+
     def describe(self) -> str:
         """Return the register and all logs, for a failure."""
-        lines = [json.dumps(self.record()), "--- ended", *self.logs]
+        try:
+            register = json.dumps(self._record())
+        except OSError as error:
+            register = f"the register is not there: {error}"
+        lines = [register, "--- ended", *self.logs]
+        self.drain()
         for name, member in self.members.items():
-            member.drain(0.0)
             lines += [f"--- {name} (exit {member.process.poll()})", *member.lines]
         return "\n".join(lines)
+
+
+class LeaseCluster(ObservedCluster):
+    """Members whose register is a Lease of Kubernetes."""
+
+    def __init__(self, api: KubernetesCluster, directory: Path, names: str = "ab", *extra: str) -> None:
+        """Start all members, the first one first; see `ReplicatedCluster`."""
+        self._api = api
+        self._lease = api.new_name()
+        self.logs = []
+        ReplicatedCluster.__init__(self, directory, f"kubernetes://{self._lease}", names, *extra)
+
+    def _record(self) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads(self._api.get(self._lease)["metadata"]["annotations"][ANNOTATION])
+        return record

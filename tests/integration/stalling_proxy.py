@@ -13,8 +13,8 @@ import threading
 class StallingProxy:
     """Listens on a port of its own, until closed. One thread moves all bytes."""
 
-    def __init__(self, target_port: int) -> None:
-        self._target_port = target_port
+    def __init__(self, target_port: int, target_host: str = "127.0.0.1") -> None:
+        self._target = target_host, target_port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._peers: dict[socket.socket, socket.socket] = {}
@@ -52,7 +52,7 @@ class StallingProxy:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        server = socket.create_connection(("127.0.0.1", self._target_port))
+        server = socket.create_connection(self._target)
         self._peers |= {client: server, server: client}
 
     def _move(self, source: socket.socket) -> None:

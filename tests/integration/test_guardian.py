@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -14,20 +15,26 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.app.replica_guardian import GuardianKeeper
-from pybroker.locks.election import guardian
+from pybroker.locks.election import guardian, guardian_process
 from pybroker.locks.election.etcd import EtcdRegister
 from pybroker.locks.election.etcd_gateway import EtcdUser
 from pybroker.locks.election.record import MasterEntry, RecordedState
 from pybroker.locks.election.register import Register, RegisterState
-from tests.etcd_cluster import etcd_cluster
-from tests.integration.register_engines import PATIENT_SECONDS, RECORD, RegisterEngine, record
-from tests.integration.test_registers import Seen, created, engine
+from tests.etcd_cluster import EtcdCluster, etcd_cluster
+from tests.integration.register_engines import PATIENT_SECONDS, RECORD, RegisterEngine, engine_of, engines, record
+from tests.integration.test_etcd_register import guarded_etcd
+from tests.integration.test_registers import Seen, created
 from tests.postgres_cluster import PASSWORD, postgres_cluster, postgres_database
 
-__all__ = ["engine", "etcd_cluster", "postgres_cluster", "postgres_database"]
+__all__ = ["etcd_cluster", "guarded_etcd", "postgres_cluster", "postgres_database"]
 
 RESIDENT_BYTES_MAX = 32 << 20
 """The driver of PostgreSQL is half of it."""
+
+
+@pytest.fixture(params=engines("etcd", "postgres"))
+def engine(request: pytest.FixtureRequest) -> Iterator[RegisterEngine]:
+    yield from engine_of(request)
 
 
 class Guarded:
@@ -224,10 +231,69 @@ def test_guardian_that_ends_by_itself_is_warned_of_once(
     assert "the guardian has ended (exit code 7)" in line
 
 
-def test_guardian_does_not_log_in(caplog: pytest.LogCaptureFixture) -> None:
-    user = EtcdUser(name="u", password="p")
-    access = EtcdRegister("etcd://127.0.0.1:1/orders", timeout_seconds=1.0, user=user).guardian_access()
+def test_guardian_shows_no_certificate(caplog: pytest.LogCaptureFixture) -> None:
+    tls = ssl.create_default_context()
+    access = EtcdRegister("etcd+https://127.0.0.1:1/orders", timeout_seconds=1.0, tls=tls).guardian_access()
     keeper = GuardianKeeper(access, "a", "r-a")
     keeper.begin(RegisterState(1, RECORD))
     keeper.close()
-    assert "cannot log in" in caplog.text
+    assert "there is no guardian: it cannot show a certificate" in caplog.text
+
+
+# ---------------------------------------------------------------- an etcd that demands a user
+
+USER = EtcdUser(name="member", password="a s3cret")
+
+
+@pytest.fixture
+def user_register(guarded_etcd: EtcdCluster) -> Iterator[EtcdRegister]:
+    """A register in an etcd that demands a user."""
+    register = EtcdRegister(guarded_etcd.url(), timeout_seconds=PATIENT_SECONDS, user=USER)
+    yield register
+    register.close()
+
+
+@pytest.mark.component("etcd")
+def test_guardian_logs_in_when_its_parent_has_ended(user_register: EtcdRegister, guarded: NewGuarded) -> None:
+    process = guarded(user_register, created(user_register))
+    assert b"s3cret" not in process.read("cmdline") + process.read("environ")
+    said = process.kill()
+    assert "is released" in said
+    assert "s3cret" not in said
+    assert user_register.read().record == replace(RECORD, state=RecordedState.RELEASED, nonce="r-a-0")
+
+
+@pytest.mark.component("etcd")
+def test_guardian_logs_in_again_when_its_token_has_ended(
+    user_register: EtcdRegister, guarded_etcd: EtcdCluster
+) -> None:
+    """Simple tokens end with their node, and after some minutes."""
+    access = guardian_process.EtcdAccess(user_register.guardian_access())
+    revision = created(user_register).revision
+    assert access.read().revision == revision
+    (node,) = guarded_etcd.nodes
+    node.kill()
+    guarded_etcd.start(node)
+    done = guardian_process.release(access, None, "r-a", time.monotonic() + PATIENT_SECONDS)
+    assert "the cluster is released" in done
+
+
+@pytest.mark.component("etcd")
+@pytest.mark.parametrize(
+    ("login", "reason"),
+    [
+        (None, "accepts no token of this user"),
+        ({"name": "member", "password": "wrong s3cret"}, "authentication failed"),
+        ({"name": "guest", "password": "s3cret too"}, "permission denied"),
+    ],
+)
+def test_guardian_without_rights_releases_nothing_and_says_why(
+    user_register: EtcdRegister, login: dict[str, str] | None, reason: str
+) -> None:
+    before = created(user_register)
+    access = guardian_process.EtcdAccess({**user_register.guardian_access(), "login": login})
+    done = guardian_process.release(access, None, "r-a", time.monotonic() + 0.5)
+    assert reason in done
+    assert "others wait for the end of the lease" in done
+    assert "s3cret" not in done
+    assert user_register.read() == before

@@ -54,7 +54,7 @@ def test_log_is_rotated_without_losing_a_line(start: Start, tmp_path: Path) -> N
     assert len(former.read_text().splitlines()) == 1
     assert sorted(path.name for path in directory.iterdir()) == ["a.log", "a.log.1", "a.log.2.gz", "a.log.3.gz"]
     assert broker.terminate() == 0
-    assert "stopped: a standby can take over" in log.read_text()
+    assert "stopped: the lock is free" in log.read_text()
     assert broker.lines == [], "standard error has nothing of it"
 
 

@@ -18,38 +18,31 @@ from pybroker.locks.election.register import (
     RegisterState,
     RegisterUnavailable,
 )
-from tests.etcd_cluster import EtcdCluster, etcd_cluster
+from tests.etcd_cluster import etcd_cluster
 from tests.integration.cluster import free_port
 from tests.integration.faulty_proxy import FaultyProxy
 from tests.integration.register_engines import (
     PATIENT_SECONDS,
     RECORD,
-    EtcdEngine,
-    PostgresEngine,
     RegisterEngine,
+    engine_of,
+    engines,
     record,
 )
 from tests.integration.stalling_proxy import StallingProxy
+from tests.kubernetes_cluster import kubernetes_cluster
 from tests.pace import in_time
-from tests.postgres_cluster import PostgresDatabase, postgres_cluster, postgres_database
+from tests.postgres_cluster import postgres_cluster, postgres_database
 
-__all__ = ["etcd_cluster", "postgres_cluster", "postgres_database"]
+__all__ = ["etcd_cluster", "kubernetes_cluster", "postgres_cluster", "postgres_database"]
 
 SHORT_SECONDS = 0.4
 """Time-out of a call that is to have no answer."""
 
 
-@pytest.fixture(params=[pytest.param("etcd", marks=pytest.mark.component("etcd")), "postgres"])
+@pytest.fixture(params=engines("etcd", "postgres", "kubernetes"))
 def engine(request: pytest.FixtureRequest) -> Iterator[RegisterEngine]:
-    made: list[Register] = []
-    if request.param == "etcd":
-        cluster: EtcdCluster = request.getfixturevalue("etcd_cluster")
-        yield EtcdEngine(cluster, made.append)
-    else:
-        database: PostgresDatabase = request.getfixturevalue("postgres_database")
-        yield PostgresEngine(database, made.append)
-    for register in made:
-        register.close()
+    yield from engine_of(request)
 
 
 class Seen:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import pybroker
+from pybroker.broker.app.status import describe, read
 from pybroker.client.errors import NoRoom, Timeout
 from pybroker.store.replica.identity import boot_id
 from tests.etcd_cluster import EtcdCluster, etcd_cluster  # noqa: F401
@@ -23,6 +24,9 @@ def test_killed_master_is_replaced_and_comes_back_as_a_copy(tmp_path: Path, etcd
     with ReplicatedCluster(tmp_path, etcd_cluster.url()) as cluster:
         assert cluster.master() == "a"
         assert not cluster.status("b")["master"]
+        cluster.wait_in_sync("a", "b")
+        answer = describe(read(str(cluster.store("b"))))[0]
+        assert answer.endswith(": a; this store's member is b, a standby")
         with pybroker.connect(cluster.uri) as connection:
             for number in range(50):
                 connection.send("queue://Q", str(number))

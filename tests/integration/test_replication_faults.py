@@ -47,8 +47,10 @@ def test_clients_notice_nothing_while_the_election_store_is_away(own_etcd: EtcdC
             while time.monotonic() < thawed_at:
                 connection.send("ORDERS", str(count), timeout=SECONDS)
                 count += 1
+            cluster.wait_report("a", lambda found: found["grace_active"])
             node.signal(signal.SIGCONT)
             cluster.wait_recorded("a", "b")
+            cluster.wait_report("a", lambda found: not found["grace_active"])
             connection.send("ORDERS", str(count), timeout=SECONDS)
             assert receive_all(connection, count + 1) == [str(number) for number in range(count + 1)]
         assert not interruptions, cluster.describe()
@@ -130,3 +132,22 @@ def test_record_that_too_few_have_is_not_answered(own_etcd: EtcdCluster, tmp_pat
                     bodies.append(consumer.receive(timeout=SECONDS).body)
         assert bodies in (["answered", "last"], ["answered", "never answered", "last"])
         cluster.wait_logically_equal("a", "b")
+
+
+def test_frozen_master_without_an_heir_serves_again(own_etcd: EtcdCluster, tmp_path: Path) -> None:
+    """Its lease is over, and no other member may stand: it knows how far its store reaches, and resumes."""
+    with ObservedCluster(own_etcd, tmp_path, "a") as cluster:
+        cluster.add("b", "--no-replicate-promote")
+        cluster.wait_in_sync("a", "b")
+        with connect(cluster.uri, timeout=SECONDS) as connection:
+            for number in range(20):
+                connection.send("ORDERS", str(number), timeout=SECONDS)
+            cluster.wait_durable("a")
+            epoch = cluster.record()["epoch"]
+            process = cluster.members["a"].process
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(2 * LEASE)  # the freeze itself
+            process.send_signal(signal.SIGCONT)
+            connection.send("ORDERS", "20", timeout=SECONDS)
+            assert receive_all(connection, 21) == [str(number) for number in range(21)]
+        assert cluster.record()["epoch"] > epoch, cluster.describe()

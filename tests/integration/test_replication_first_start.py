@@ -77,7 +77,7 @@ def test_lost_record_stops_all_and_a_new_cluster_begins_by_hand(tmp_path: Path, 
         etcd_cluster.delete(f"/pybroker/{register.rpartition('/')[2]}")
         for name in "ab":
             member = cluster.members[name]
-            member.wait_for("it was lost.*: see docs/replication.md, When the record does not fit")
+            member.wait_for("ERROR .*it was lost.*: see docs/replication.md, When the record does not fit")
         for name in "ba":
             member = cluster.members.pop(name)
             assert member.terminate() == 0
@@ -90,6 +90,31 @@ def test_lost_record_stops_all_and_a_new_cluster_begins_by_hand(tmp_path: Path, 
         cluster.wait_in_sync("a", "b")
         with pybroker.connect(cluster.uri) as connection, connection.consumer("queue://Q") as consumer:
             assert consumer.receive(timeout=60).body == "stays"
+
+
+def test_copy_begins_a_new_cluster_when_the_machine_with_the_election_store_is_lost(
+    tmp_path: Path,
+    etcd_cluster: EtcdCluster,  # noqa: F811
+) -> None:
+    """By the steps of docs/replication.md, Two machines and no third place."""
+    with ReplicatedCluster(tmp_path, etcd_cluster.url(), "a") as cluster:
+        cluster.add("b", "--no-replicate-promote")
+        cluster.wait_in_sync("a", "b")
+        with pybroker.connect(cluster.uri) as connection:
+            connection.send("queue://Q", "kept")
+        cluster.kill("a")
+        cluster.members["b"].wait_for("replicate_promote is off for this member: waiting for a")
+        cluster.kill("b")
+        (cluster.store("b") / "replica" / "store.json").rename(tmp_path / "store.json")
+        register = etcd_cluster.url()  # another name, in place of an etcd of its own
+        cluster.add("b", register=register)
+        cluster.members["b"].wait_for("clients are served")
+        cluster.add("a", "--replicate-discard", register=register)
+        cluster.wait_in_sync("a", "b")
+        cluster.wait_equal("a", "b")
+        assert (cluster.store("a") / "replica" / "discarded" / "store-1" / "store.json").exists()
+        with pybroker.connect(cluster.uri) as connection, connection.consumer("queue://Q") as consumer:
+            assert consumer.receive(timeout=60).body == "kept"
 
 
 def test_store_of_another_cluster_is_refused_or_discarded(tmp_path: Path, etcd_cluster: EtcdCluster) -> None:  # noqa: F811
@@ -137,7 +162,7 @@ def test_store_that_lacks_something_says_what_and_for_whom_it_waits(tmp_path: Pa
         cluster.start("b")
         sentence = r"this store lacks what was confirmed up to db-\d+\.log, byte [\d,]+: waiting for a"
         cluster.members["b"].wait_for(sentence)
-        assert "waiting for a" in cluster.status("b")["members"][0]["replica"]["problem"]
+        cluster.wait_problem("b", "waiting for a")
         cluster.kill("b")
         shutil.rmtree(cluster.store("b"))
         cluster.start("b")
@@ -180,6 +205,6 @@ def test_first_member_that_needs_a_second_one_says_so(tmp_path: Path, etcd_clust
     with ReplicatedCluster(tmp_path, etcd_cluster.url(), "") as cluster:
         cluster.add("a", "--replicate-min", "2")
         cluster.members["a"].wait_for("1 of 2 replicas in sync")
-        assert cluster.status("a")["members"][0]["replica"]["in_sync"] == 1
+        cluster.wait_report("a", lambda found: found.get("in_sync") == 1)
         cluster.add("b", "--replicate-min", "2")
         cluster.wait_in_sync("a", "b")

@@ -40,7 +40,7 @@ def test_standby_waits_for_its_master_and_says_so(tmp_path: Path, etcd_cluster: 
         cluster.add("b", register=address)
         sentence = f"waiting for the master at {address.removeprefix('tcp://')}, from which it learns"
         cluster.members["b"].wait_for(sentence)
-        assert sentence in cluster.status("b")["members"][0]["replica"]["problem"]
+        cluster.wait_problem("b", sentence)
         assert cluster.members["b"].terminate() == 0
         cluster.members["b"].close()
         cluster.start("b")

@@ -93,7 +93,7 @@ def test_stranger_gets_nothing(
         cluster.members["a"].wait_for(f"refused as a follower: .*{of_master}")
         cluster.members["b"].wait_for(f"following .*({of_follower})")
         assert not cluster.contents("b")
-        assert cluster.report("a")["in_sync"] == 1
+        cluster.wait_in_sync("a")
 
 
 def test_member_with_another_secret_gets_nothing(tmp_path: Path, etcd_cluster: EtcdCluster) -> None:  # noqa: F811

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pybroker
+from pybroker.store.journal.reader import DataFileWalk
 from tests.etcd_cluster import EtcdCluster, etcd_cluster  # noqa: F401
 from tests.integration.cluster import free_port
 from tests.integration.replicated import ReplicatedCluster
@@ -59,6 +60,41 @@ def test_flipped_bytes_of_a_copy_are_found_and_repaired(tmp_path: Path, etcd_clu
         assert {line.partition(":")[0] for line in text.splitlines() if "fetched" in line} == damaged
         assert replica(cluster, "verify", "a")[0] == 0
         cluster.wait_equal("a", "b")
+
+
+def test_messages_that_are_damaged_at_the_master_come_from_a_copy(
+    tmp_path: Path,
+    etcd_cluster: EtcdCluster,  # noqa: F811
+) -> None:
+    """The new master reads its backlog from its disk, and that of a record's header is wrong (10)."""
+    count = 30
+    with ReplicatedCluster(tmp_path, etcd_cluster.url(), "ab") as cluster:
+        with pybroker.connect(cluster.uri) as connection:
+            for number in range(count):
+                connection.send("queue://Q", f"message {number:02}")
+        cluster.wait_equal("a", "b")
+        cluster.kill("a")
+        cluster.members["b"].wait_for("clients are served")
+        damaged = damage(cluster.store("b"), b"message 07", b"message 19")
+        cluster.start("a")
+        cluster.wait_in_sync("a", "b")
+        with pybroker.connect(cluster.uri) as connection, connection.consumer("queue://Q") as consumer:
+            found = [consumer.receive(timeout=60).body for _ in range(count)]
+        assert found == [f"message {number:02}" for number in range(count)]
+        for offset in damaged:
+            cluster.members["b"].wait_for(f"the record at offset {offset} is damaged on this disk, and was read from")
+
+
+def damage(store: Path, *texts: bytes) -> list[int]:
+    """Change the headers of the records that have these texts; return their offsets."""
+    path = store / "kahadb" / "db-1.log"
+    records = list(DataFileWalk(path.read_bytes(), 1))
+    offsets = [next(location.offset for location, payload in records if text in payload) for text in texts]
+    with path.open("r+b") as file:
+        for offset in offsets:
+            file.seek(offset + 4)
+            file.write(b"\x09")
+    return offsets
 
 
 def test_each_member_shows_all_members_and_has_metrics(tmp_path: Path, etcd_cluster: EtcdCluster) -> None:  # noqa: F811

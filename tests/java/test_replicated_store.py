@@ -1,4 +1,4 @@
-"""A member's store of a replicated cluster in a stock ActiveMQ, and back: the others get what it has done."""
+"""A store goes from a stock ActiveMQ to a replicated cluster and back: all members have what it holds."""
 
 from contextlib import closing
 from pathlib import Path
@@ -46,3 +46,26 @@ def test_an_activemq_goes_on_with_a_members_store(
         with pybroker.connect(cluster.uri) as connection, connection.consumer("queue://Q") as consumer:
             assert [consumer.receive(timeout=60).body for _ in range(20)] == [str(number) for number in range(20, 40)]
         assert cluster.master() == "a"
+
+
+def test_the_store_of_an_activemq_becomes_that_of_a_cluster(
+    programs: Programs,
+    etcd_cluster: EtcdCluster,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    with ReplicatedCluster(tmp_path, etcd_cluster.url(), "") as cluster:
+        with closing(ActiveMQProcess(programs.class_path, cluster.store("a"))) as activemq:
+            with pybroker.connect(activemq.wait().uri) as connection:
+                for number in range(20):
+                    connection.send("queue://Q", str(number))
+            assert activemq.process.stdin is not None
+            activemq.process.stdin.close()
+            assert activemq.process.wait(timeout=60) == 0
+        cluster.add("a")
+        assert cluster.master() == "a"
+        cluster.add("b")
+        cluster.wait_in_sync("a", "b")
+        cluster.wait_equal("a", "b")
+        cluster.kill("a")
+        with pybroker.connect(cluster.uri) as connection, connection.consumer("queue://Q") as consumer:
+            assert [consumer.receive(timeout=60).body for _ in range(20)] == [str(number) for number in range(20)]

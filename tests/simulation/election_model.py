@@ -34,6 +34,7 @@ from pybroker.locks.election.election_state import (
     RegisterChanged,
     RegisterRead,
     ReportElection,
+    ReportInSync,
     StepDown,
     StopFollowing,
     StoreCondition,
@@ -60,6 +61,9 @@ TICK = 0.2
 FILE_RECORDS = 3
 DRIFT = 0.08
 """Clocks run at most 8 percent too fast or too slow, so one runs at most 1.17 times as fast as another."""
+
+_NOTHING = (-1, -1, "")
+"""Of a store that is to be examined."""
 
 REGISTER = -1
 """The register, as one end of a way."""
@@ -289,7 +293,7 @@ class SimMember:
         self.links: dict[str, Link] = {}
         self.file = self.file_records = 0
         self.confirmed = 0
-        self._examined = (-1, -1, "")
+        self._examined = _NOTHING
         self._reported = (-1, -1)
         self.world.at(self.world.now + self.world.random.uniform(0, TICK), self.tick, member=self)
 
@@ -369,9 +373,12 @@ class SimMember:
                 self.world.record(self, f"hangs up on {store}: {reason}")
             case StepDown(reason):
                 self.links = {}
+                self._examined = _NOTHING
                 self.world.record(self, f"steps down: {reason}")
             case ReportElection(sentence):
                 self.world.record(self, sentence)
+            case ReportInSync(stores):
+                self.world.record(self, f"in sync are to be: {', '.join(sorted(stores))}")
 
     def tick(self) -> None:
         """Several times in each lease."""

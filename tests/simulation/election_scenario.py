@@ -10,7 +10,7 @@ The checker knows nothing of decisions. It verifies after every confirmation, an
 * L: once nothing bad happens any more one member serves, and all have the same records.
 
 Not modelled: removal and compaction of files, contents of records, the scheduler's journal, an election store that
-forgets, a register that an operator changes.
+forgets. What an operator forces is in `forced_scenario`.
 """
 
 from collections import Counter
@@ -30,8 +30,9 @@ from tests.simulation.election_model import (
 )
 from tests.simulation.world import Violation
 
-FAULTS_END, END = 7.0, 13.5
-LOAD_END = END - 3.0
+QUIET_END = 3.0
+"""Seconds without load at the end of a history."""
+
 SERVING_ROLES = (ElectionRole.SERVING, ElectionRole.HANDING_OVER)
 
 
@@ -40,6 +41,9 @@ class ElectionScenario(Observer):
 
     stops_clocks = False
     """Machines stop together with their clocks. Then two masters may deliver at once; D, M, P and L hold."""
+
+    faults_end, end = 7.0, 13.5
+    """Seconds, of the last fault and of the history."""
 
     def __init__(self, seed: int, *, is_traced: bool = False) -> None:
         self.world = ElectionWorld(seed, is_traced=is_traced)
@@ -67,7 +71,7 @@ class ElectionScenario(Observer):
             Violation: a promise is broken.
         """
         self._plan()
-        self.world.run(END)
+        self.world.run(self.end)
         self._finish()
 
     # ------------------------------------------------------------ load and faults
@@ -75,7 +79,7 @@ class ElectionScenario(Observer):
     def _plan(self) -> None:
         random, at = self.random, self.world.at
         when = 0.6
-        while when < LOAD_END:
+        while when < self.end - QUIET_END:
             when += random.choice((0.005, 0.04, 0.3, 0.9)) * random.random()
             at(when, self._load, random.choice((1, 1, 4)))
         faults = {
@@ -96,8 +100,8 @@ class ElectionScenario(Observer):
         if self.stops_clocks:
             faults[self._stop_clock] = 8.0
         for _ in range(random.randint(2, 9)):
-            at(random.uniform(0.8, FAULTS_END), random.choices([*faults], [*faults.values()])[0])
-        at(FAULTS_END + 1.5, self._heal)
+            at(random.uniform(0.8, self.faults_end), random.choices([*faults], [*faults.values()])[0])
+        at(self.faults_end + 1.5, self._heal)
 
     def _load(self, count: int) -> None:
         for member in self.members:
@@ -112,7 +116,9 @@ class ElectionScenario(Observer):
             return self.members["abc".index(record.master.name)]
         return self.random.choice(self.members)
 
-    def _down(self, member: SimMember, *, is_power_loss: bool, is_wiped: bool = False) -> None:
+    def _down(
+        self, member: SimMember, *, is_power_loss: bool, is_wiped: bool = False, seconds: float | None = None
+    ) -> None:
         if not member.is_up:
             return
         self.counts["crashes"] += 1
@@ -123,7 +129,8 @@ class ElectionScenario(Observer):
         member.crash(is_power_loss=is_power_loss)
         if is_wiped:
             member.wipe()
-        self.world.at(self.world.now + self.random.choice((0.05, 1.0, 5.0)), self._restart, member)
+        seconds = self.random.choice((0.05, 1.0, 5.0)) if seconds is None else seconds
+        self.world.at(self.world.now + seconds, self._restart, member)
 
     def _restart(self, member: SimMember) -> None:
         if not member.is_up and self.world.now > 0.4:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.election_scenario import ElectionScenario, StoppedClocksScenario
+from tests.simulation.forced_scenario import ForcedPromotionScenario
 from tests.simulation.store_scenario import StoreScenario
 from tests.simulation.variants import VARIANTS, broken
 from tests.simulation.world import Violation
@@ -20,6 +21,7 @@ SCENARIOS: dict[str, type[StoreScenario | ClusterScenario | ElectionScenario]] =
     "cluster": ClusterScenario,
     "election": ElectionScenario,
     "stopped-clocks": StoppedClocksScenario,
+    "forced-promotion": ForcedPromotionScenario,
 }
 
 

@@ -21,6 +21,7 @@ from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.transports.server import Server
 from tests.simulation.election_variants import ELECTION_VARIANTS
+from tests.simulation.forced_variants import FORCED_VARIANTS
 
 
 def _no_sync(self: JournalFiles, descriptor: int) -> None:
@@ -112,7 +113,7 @@ def _forgetful(self: JournalStore, producer_id: str) -> int:
     return -1
 
 
-def _no_remove(self: JournalStore, destination: Any, message_id: str, transaction: Any = None, **how: Any) -> None:
+def _no_remove(self: JournalStore, *what: Any, **how: Any) -> None:
     """Acknowledge in memory alone."""
 
 
@@ -226,6 +227,7 @@ VARIANTS: dict[str, Variant] = {
 """Variants by name."""
 
 VARIANTS.update((name, Variant("election", *parts)) for name, parts in ELECTION_VARIANTS.items())
+VARIANTS.update((name, Variant("forced-promotion", *parts)) for name, parts in FORCED_VARIANTS.items())
 
 
 @contextmanager

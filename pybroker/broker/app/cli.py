@@ -26,6 +26,7 @@ from pybroker.broker.app.listeners import PORTS
 from pybroker.broker.app.operator_change_cli import COMMANDS as CHANGES
 from pybroker.broker.app.operator_cli import COMMANDS as LOOKS
 from pybroker.broker.app.operator_network_cli import network
+from pybroker.broker.app.promote_cli import promote
 from pybroker.broker.app.replica_cli import replica
 from pybroker.broker.app.setting import path
 from pybroker.broker.app.user_cli import user
@@ -173,7 +174,7 @@ def start(*, config_file: Path | None, activemq: ActivemqXml | None, **flags: An
 
 
 @commands.command()
-@click.option("--store", required=True, envvar="PYBROKER_STORE", help="Data directory or database of the pair.")
+@click.option("--store", required=True, envvar="PYBROKER_STORE", help="Data directory or database of the members.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--wait",
@@ -230,11 +231,25 @@ def doctor(*, config_file: Path | None, activemq: ActivemqXml | None, as_json: b
         sys.exit(doctor_cli.show(judge(examine(config)), as_json=as_json))
 
 
-for command in (*LOOKS, network, *CHANGES, produce, consume, browse, analyze, journal, user, replica, adopt, handback):
+for command in (
+    *LOOKS,
+    network,
+    *CHANGES,
+    produce,
+    consume,
+    browse,
+    analyze,
+    journal,
+    user,
+    replica,
+    promote,
+    adopt,
+    handback,
+):
     commands.add_command(command)
 
 _SECTIONS = {
-    "Members": ("start", "status", "doctor", "replica", "user"),
+    "Members": ("start", "status", "doctor", "replica", "promote", "user"),
     "State, over the HTTP API of management": [*[str(each.name) for each in LOOKS], "network"],
     "Changes, over the HTTP API of management": [str(each.name) for each in CHANGES],
     "Clients": ("produce", "consume", "browse"),

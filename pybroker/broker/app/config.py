@@ -73,8 +73,9 @@ class Config(NetworkSettings, MessageSettings):
         store_place,
         "data",
         is_secret=True,
-        description="Data directory shared by the members of a pair; or a database with ActiveMQ's tables, "
-        "`postgresql://USER@HOST:5432/DATABASE`, which then holds the lock too; or `memory:` for none.",
+        description="Data directory shared by the members of a pair, with `replicate` one for each member; or a "
+        "database with ActiveMQ's tables, `postgresql://USER@HOST:5432/DATABASE`, which then holds the lock too; or "
+        "`memory:` for none.",
     )
     journal_directory: str = declared(
         journal_name,
@@ -194,9 +195,16 @@ class Config(NetworkSettings, MessageSettings):
         None,
         is_secret=True,
         description="The election store of a replicated cluster, whose members have a directory each and share none: "
-        "`etcd://HOST:2379,HOST:2379/NAME`, `etcd+https://…`, or `postgresql://USER@HOST/DATABASE?cluster=NAME`. "
+        "`etcd://HOST:2379,HOST:2379/NAME`, `etcd+https://…`, `kubernetes://[NAMESPACE/]NAME`, or "
+        "`postgresql://USER@HOST/DATABASE?cluster=NAME`. "
         "All members of a cluster name the same one; a standby may name its master instead, `tcp://HOST:61620`, and "
         "learns the rest from it.",
+    )
+    replicate_user: str | None = declared(
+        text, None, description="User of this member in etcd, where that demands one. Needs `replicate_password_file`."
+    )
+    replicate_password_file: Path | None = declared(
+        path, None, description="File with the password of `replicate_user`, which its owner alone may read."
     )
     replicate_port: int = declared(
         whole,
@@ -255,7 +263,8 @@ class Config(NetworkSettings, MessageSettings):
         2.0,
         least=0.1,
         most=600,
-        description="After which time a master goes on without a member that confirms nothing.",
+        description="After which time a master goes on without a member that confirms nothing; and after five to ten "
+        "times as long without one that is ever later.",
     )
     replicate_grace: bool = declared(
         yes_or_no,
@@ -547,6 +556,8 @@ class Config(NetworkSettings, MessageSettings):
             raise ValueError("replicate elects the master by the election store: leave lock and lock_url out")
         if self.scheduler_store is not None:
             raise ValueError("replicate copies the scheduled messages beside the journal: leave scheduler_store out")
+        if (self.replicate_user is None) != (self.replicate_password_file is None):
+            raise ValueError("replicate_user and replicate_password_file go together: one of them is missing")
 
     def _check_scheduler(self) -> None:
         if self.redelivery is not None and not self.scheduler:

@@ -17,7 +17,7 @@ from pybroker.broker.app.pair_remedies import OTHER, REMEDIES, kinds_and_texts
 from pybroker.broker.app.stores import MEMORY_STORE
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.role import Role
-from pybroker.store.members import SILENT_MS, MemberRecord
+from pybroker.store.members import SILENT_MS, MemberRecord, ReplicaReport
 
 SKEW_MS: Final = 2_000
 LAG_MS: Final = 10_000
@@ -208,6 +208,42 @@ def _of_clocks(facts: Facts) -> Iterator[Diagnosis]:
 
 def _of_members(facts: Facts) -> Iterator[Diagnosis]:
     living = list(_living(facts))
+    replicas = [each.record.replica for each in living if each.record.replica is not None]
+    if replicas:  # the others have stores of their own, and the lock on this one tells nothing of them
+        for replica in replicas:
+            yield from _of_replica(replica)
+    else:
+        yield from _of_pair(facts, living)
+    yield from _of_records(living)
+
+
+def _of_replica(replica: ReplicaReport) -> Iterator[Diagnosis]:
+    cluster = f"cluster {replica.cluster}" if replica.cluster else "the cluster"
+    if replica.problem:
+        yield error("replication", replica.problem, "see docs/replication.md for this sentence, and the member's log")
+    elif not replica.master:
+        yield error("replication", f"no member of {cluster} is master", "see the logs of the members")
+    elif not replica.is_in_sync:
+        yield warning(
+            "replication",
+            f"this store is not in sync with {cluster}, so it cannot take over",
+            "wait for its catch-up: `pybroker status --wait in-sync`",
+        )
+    elif replica.in_sync < replica.minimum:
+        yield error(
+            "replication",
+            f"{replica.in_sync} of {replica.minimum} replicas in sync: nothing persistent is accepted until then",
+            "start another member, or look at its log",
+        )
+    elif replica.in_sync < 2:
+        yield warning(
+            "replication",
+            f"only one store of {cluster} is in sync: no other member can take over",
+            "start another member, or look at its log",
+        )
+
+
+def _of_pair(facts: Facts, living: Sequence[Neighbour]) -> Iterator[Diagnosis]:
     roles = {each.record.role for each in living}
     if not roles & {Role.MASTER, Role.PROMOTING, Role.RELINQUISHING}:
         if facts.is_locked:
@@ -226,6 +262,9 @@ def _of_members(facts: Facts) -> Iterator[Diagnosis]:
         yield advice(
             "standby", f"all members are on {living[0].record.host}", "start a member on another machine as well"
         )
+
+
+def _of_records(living: Sequence[Neighbour]) -> Iterator[Diagnosis]:
     for each in living:
         record = each.record
         if each.age_ms > SILENT_MS:

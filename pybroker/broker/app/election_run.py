@@ -12,6 +12,7 @@ Time passes on the event loop alone: a master whose loop hangs does not renew it
 Source: specification of replication, 3.4 and 3.5.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ from pybroker.locks.election.election_state import (
     TimePassed,
 )
 from pybroker.locks.election.record import MasterEntry
+
+_log = logging.getLogger(__name__)
 
 TICKS_PER_LEASE: Final = 20
 FIRST_TICK_SECONDS: Final = 0.05
@@ -70,6 +73,9 @@ class ElectionRun:
         self._post = post
         self._name = name
         self._deciding = threading.Lock()
+        self._posted_count = 0
+        """Actions that were posted, and are not performed yet."""
+        self._is_performing = False
         self._state = start(me, policy, clock())
 
     @property
@@ -82,7 +88,22 @@ class ElectionRun:
         with self._deciding:
             self._state, actions = decide(self._state, event, self._clock())
             if actions:
-                self._post(partial(self._perform_all, actions))
+                self._post_actions(actions)
+
+    def tell_here(self, event: ElectionEvent) -> None:
+        """Have an event decided on, and perform its actions before the return, if no earlier ones wait.
+
+        To be called on the event loop, as the last step of what it does: an action may confirm records, whose clients
+        are answered in this call.
+        """
+        with self._deciding:
+            self._state, actions = decide(self._state, event, self._clock())
+            if not actions:
+                return
+            if self._posted_count or self._is_performing:
+                self._post_actions(actions)
+                return
+        self._perform_all(actions)
 
     def pass_time(self) -> float:
         """Tell that time has passed, and return the seconds until the next time. To be called on the event loop."""
@@ -124,6 +145,22 @@ class ElectionRun:
         self.tell(TimePassed())
         return False
 
+    def _post_actions(self, actions: Sequence[ElectionAction]) -> None:
+        """Have actions performed on the event loop. The lock is held."""
+        self._posted_count += 1
+        self._post(partial(self._perform_posted, actions))
+
+    def _perform_posted(self, actions: Sequence[ElectionAction]) -> None:
+        with self._deciding:
+            self._posted_count -= 1
+        self._perform_all(actions)
+
     def _perform_all(self, actions: Sequence[ElectionAction]) -> None:
+        """Perform each, also after one that failed: a swap that was decided on and never made would be waited for."""
+        self._is_performing = True
         for action in actions:
-            self._perform(action)
+            try:
+                self._perform(action)
+            except Exception:  # a mistake of ours
+                _log.exception("the action %s of the election failed", type(action).__name__)
+        self._is_performing = False

@@ -319,7 +319,7 @@ class Node:
             case Action.ABANDON_STORE:
                 self._abandon_store()
             case Action.RELEASE_LOCK:
-                if self._replication is not None:
+                if self._replication is not None and self._error is None:  # a failed store would confirm nothing more
                     await self._replication.hand_over(self._config.stop_timeout)
                 self._lock.release()
                 self._lock_since_ms = self._lock_confirmed_ms = 0

@@ -18,13 +18,17 @@ from pybroker.broker.domain.replica.reports import (
     MemberProgress,
 )
 from pybroker.locks.election.election_state import ElectionState
-from pybroker.locks.election.record import ElectionRecord, RecordedState
+from pybroker.locks.election.record import DurableEnd, ElectionRecord, RecordedState
 
 SET_CHANGES: Final = ("caught_up", "lost", "promotion")
 """Reasons for which the in-sync set changes: a store was added, one was taken out, another master begins."""
 
-PROMOTION_CAUSES: Final = ("first", "released", "resumed", "lease")
-"""Causes for which a member became master: a new cluster, a release, its own former run was it, a lease is over."""
+PROMOTION_CAUSES: Final = ("first", "released", "resumed", "lease", "forced")
+"""Causes for which a member became master.
+
+A new cluster, a release, its own former run was it, a lease is over; an operator had it become master, though its store
+lacked something.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class ReplicaActivity:
         results: of a master: the latest comparison of each follower's store, by store.
         own_result: of a follower: the latest comparison of its store; None: there was none.
         damaged: of a follower: the files of its store that differed in that comparison; the master's were sound.
+        is_graced: of a master: it went on without the election store when that was looked at last.
     """
 
     set_changes: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(SET_CHANGES, 0)))
@@ -54,6 +59,7 @@ class ReplicaActivity:
     results: dict[str, DatedResult] = field(default_factory=dict[str, DatedResult])
     own_result: DatedResult | None = None
     damaged: tuple[FileDifference, ...] = ()
+    is_graced: bool = False
     _newest: ElectionRecord | None = None
     _former: ElectionRecord | None = None
 
@@ -79,6 +85,8 @@ class ReplicaActivity:
         former = self._former
         if former is None or not former.epoch:
             cause = "first"
+        elif _is_forced(former, record, store):
+            cause = "forced"
         elif former.state is RecordedState.RELEASED:
             cause = "released"
         else:
@@ -117,6 +125,12 @@ class ReplicaActivity:
         if not result.problem:
             self.own_result = DatedResult(clock(), result)
             self.damaged = tuple(each for each in result.differences if not each.is_masters)
+
+
+def _is_forced(former: ElectionRecord, record: ElectionRecord, store: str) -> bool:
+    """Return True if a promotion was an operator's: the store was not in sync, or less is durable than before."""
+    is_less = any(record.durable.get(journal, DurableEnd(0, 0)) < end for journal, end in former.durable.items())
+    return store not in former.in_sync or is_less
 
 
 def cluster_report(

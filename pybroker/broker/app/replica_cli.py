@@ -1,11 +1,14 @@
 """`pybroker replica`: compares the stores of a replicated cluster, and fetches what is damaged."""
 
+import contextlib
 import enum
+import fcntl
 import json
+import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,40 +93,91 @@ def _run(store: Path, act: str, *, as_json: bool) -> None:
 
 
 def ask(store: Path, act: str) -> Mapping[str, Any]:
-    """Have the member of a store do something, and return its last answer.
+    """Have the member of a store compare it or repair it, and return its last answer.
 
     Raises:
         ConfigError: there is no such store, or it is not replicated.
         StoreUnavailable: its member does not answer.
     """
-    from pybroker.broker.app import replica_requests
     from pybroker.broker.app.progress_bar import progress_bar
+
+    with progress_bar("comparing") as progress:
+        return converse(
+            store,
+            {"act": act},
+            lambda answer: None if progress is None else progress(answer["done_bytes"], answer["total_bytes"]),
+        )
+
+
+def converse(
+    store: Path, request: Mapping[str, object], heard: Callable[[Mapping[str, Any]], None]
+) -> Mapping[str, Any]:
+    """Have the member of a store carry out a request, and return its last answer.
+
+    Args:
+        store: its directory.
+        request: see `replica_requests`; without an id.
+        heard: called with each answer until then.
+
+    Raises:
+        ConfigError: there is no such store, or it is not replicated.
+        StoreUnavailable: its member does not answer, or another command is asking it.
+    """
     from pybroker.store.replica import DIRECTORY
 
     if not (store / DIRECTORY).is_dir():
         raise ConfigError(f"{store} is not the directory of a replicated member", setting="--store")
+    with _alone(store, store / DIRECTORY):
+        return _converse(store, request, heard)
+
+
+@contextlib.contextmanager
+def _alone(store: Path, directory: Path) -> Generator[None]:
+    """Hold the lock of those who ask: there is one file for all requests, and one for their answers.
+
+    Raises:
+        StoreUnavailable: another command holds it.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreUnavailable(
+                f"{store}: another command is asking its member, and nothing was asked",
+                path=str(store),
+                hint="try again when that one has ended",
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _converse(
+    store: Path, request: Mapping[str, object], heard: Callable[[Mapping[str, Any]], None]
+) -> Mapping[str, Any]:
+    from pybroker.broker.app import replica_requests
+
     identity = secrets.token_hex(8)
     try:
-        replica_requests.put(store, replica_requests.REQUEST_NAME, {"id": identity, "act": act})
+        replica_requests.put(store, replica_requests.REQUEST_NAME, {"id": identity, **request})
     except OSError as error:
         raise StoreUnavailable(f"{store}: {error.strerror or error}", path=str(store)) from error
     before: object = None
     heard_at, patience = time.monotonic(), BEGIN_SECONDS
-    with progress_bar("comparing") as progress:
-        while True:
-            answer = replica_requests.get(store, replica_requests.ANSWER_NAME)
-            if answer.get("id") == identity:
-                if answer["is_done"]:
-                    return answer
-                if progress is not None:
-                    progress(answer["done_bytes"], answer["total_bytes"])
-                if answer != before:
-                    before, heard_at, patience = answer, time.monotonic(), SILENT_SECONDS
-            if time.monotonic() - heard_at > patience:
-                raise StoreUnavailable(
-                    f"{store}: no member has answered for {patience:.0f} s", path=str(store), hint="does one run there?"
-                )
-            time.sleep(LOOK_SECONDS)
+    while True:
+        answer = replica_requests.get(store, replica_requests.ANSWER_NAME)
+        if answer.get("id") == identity:
+            if answer["is_done"]:
+                return answer
+            heard(answer)
+            if answer != before:
+                before, heard_at, patience = answer, time.monotonic(), SILENT_SECONDS
+        if time.monotonic() - heard_at > patience:
+            raise StoreUnavailable(
+                f"{store}: no member has answered for {patience:.0f} s", path=str(store), hint="does one run there?"
+            )
+        time.sleep(LOOK_SECONDS)
 
 
 def code_of(answer: Mapping[str, Any]) -> ReplicaExit:

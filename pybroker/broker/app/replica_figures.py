@@ -12,6 +12,7 @@
 | `discarded_records` | records of this store that were cut off, dropped or replaced |
 | `register_seconds`, `register_age_seconds` | time of the latest call to the election store; since its last answer |
 | `lease_left_seconds` | of a master: for how long it may go on without another renewal |
+| `grace_active` | true: a master whose lease is over goes on, as all other members in sync promise not to stand |
 | `last_verified_ms` | when this store was compared: with the master's, or a master's with any follower's |
 | `damaged` | the files of this store that were damaged then, such as `kahadb/db-3.log` |
 | `problem` | as `status` shows it |
@@ -25,6 +26,7 @@ from typing import Any
 from pybroker.broker.app.election_run import lease_clock
 from pybroker.broker.app.replica_report import members_known, replica_report
 from pybroker.broker.app.replication import Replication
+from pybroker.locks.election.decisions import is_graced
 from pybroker.store.journal.activity import SYNC_BOUNDS
 
 ReplicaFigures = dict[str, Any]
@@ -60,6 +62,7 @@ def replica_figures(replication: Replication) -> ReplicaFigures:
         "register_seconds": calls.call_seconds,
         "register_age_seconds": None if calls.answered_at is None else max(0.0, time.monotonic() - calls.answered_at),
         "lease_left_seconds": None if mastery is None else max(0.0, mastery.deadline - lease_clock()),
+        "grace_active": is_graced(state, lease_clock()),
         "last_verified_ms": max((each.at_ms for each in dated), default=None),
         "damaged": [each.name for each in (activity.damaged if term is None else activity.damaged_here)],
         "problem": report.problem,

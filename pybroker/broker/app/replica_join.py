@@ -37,9 +37,15 @@ def names_master(config: Config) -> bool:
     return config.replicate is not None and config.replicate.startswith(SCHEME)
 
 
-def election_place(config: Config) -> ElectionPlace:
-    """Return what a master tells its members, by its settings."""
-    url = without_password(config.replicate or "")
+def election_place(config: Config, register: str) -> ElectionPlace:
+    """Return what a master tells its members, by its settings.
+
+    Args:
+        config: the settings.
+        register: the name of its register, which in Kubernetes has the namespace, also where the setting has none.
+    """
+    url = config.replicate or ""
+    url = register if url.startswith("kubernetes://") else without_password(url)
     return ElectionPlace(
         url=url, lease=config.replicate_lease, timeout=config.replicate_timeout, grace=config.replicate_grace
     )

@@ -57,6 +57,25 @@ def peer_certificates_of(config: Config) -> PeerCertificates | None:
     )
 
 
+def read_password(config: Config) -> str | None:
+    """Return the password of `replicate_user`; None: there is no such user.
+
+    Raises:
+        ConfigError: it cannot be read, is empty, or others may read it.
+    """
+    path = config.replicate_password_file
+    if path is None:
+        return None
+    data = files.read(path, setting="replicate_password_file", has_passwords=True).data
+    try:
+        password = data.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        password = ""
+    if not password:
+        raise ConfigError(f"{path} has no password", setting="replicate_password_file")
+    return password
+
+
 def read_secret(path: Path) -> bytes:
     """Return the secret of a cluster.
 

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from pybroker.broker.app.election_run import lease_clock
 from pybroker.broker.app.replication import Replication
 from pybroker.broker.domain.replica.reports import MemberProgress
 from pybroker.counted import counted
+from pybroker.locks.election.decisions import is_graced
 from pybroker.locks.election.election_state import ElectionRole, ElectionState
 from pybroker.locks.election.record import RecordedState
 from pybroker.store.members import ReplicaReport
@@ -34,6 +36,7 @@ def replica_report(replication: Replication) -> ReplicaReport:
         left_bytes=0 if progress is None else progress.left_bytes,
         followers=tuple(_described(each) for each in islice(members, 1, MEMBERS_SHOWN)),
         successors=tuple(each.name for each in members if _is_successor(each)),
+        grace_active=is_graced(state, lease_clock()),
         problem=_problem(replication, state, is_in_sync=is_in_sync),
     )
 
@@ -78,6 +81,6 @@ def _problem(replication: Replication, state: ElectionState, *, is_in_sync: bool
         names = ", ".join(each.name for each in damaged[:MEMBERS_SHOWN])
         return f"{names} differ from the master's: pybroker replica repair fetches them"
     progress = replication.copy_progress
-    if is_in_sync or progress is None:
-        return ""
-    return progress.refusal
+    if progress is None:
+        return replication.copy_problem
+    return "" if is_in_sync else progress.refusal

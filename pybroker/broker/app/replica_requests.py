@@ -1,12 +1,17 @@
 r"""Requests of the command line to the member of a replicated store: two files in the store's directory.
 
 ```text
-DIR/replica/request.json    {"id": "…", "act": "verify"}\n            written by `pybroker replica`, as a whole
+DIR/replica/request.json    {"id": "…", "act": "verify"}\n            written by a command, as a whole
 DIR/replica/answer.json     {"id": "…", "is_done": false, …}\n        written by the member, each time as a whole
 ```
 
 Who may write into the directory may ask: that needs neither a port nor a password. A member looks once in half a
 second, in a thread.
+
+| `act` | meaning |
+|---|---|
+| `verify`, `repair` | of `pybroker replica`; the answer has the fields below |
+| `loss`, `promote` | of `pybroker promote`; the answer's fields are those of `replica_promotion` |
 
 | field of the answer | meaning |
 |---|---|
@@ -26,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
+from pybroker.broker.app.replica_promotion import PromotionProgress, ReplicaPromotion
 from pybroker.broker.app.replication import Replication
 from pybroker.broker.domain.replica.reports import ComparisonResult
 from pybroker.store.journal.files import JournalFiles
@@ -106,17 +112,16 @@ class ReplicaRequests:
 
     async def run(self) -> None:
         """Look for requests until cancelled."""
-        handled = await asyncio.to_thread(self._look)
-        seen = handled[0]
+        seen, earlier = await asyncio.to_thread(self._look)
+        await asyncio.to_thread(self._end_interrupted, earlier)
         while True:
             found, request = await asyncio.to_thread(self._look)
             if found == seen or not isinstance(request.get("id"), str):
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             seen = found
-            progress = RequestProgress(request["id"])
             try:
-                await self._carry_out(str(request.get("act")), progress)
+                await self._take_up(request, request["id"])
             except OSError as error:
                 _log.warning("a request in %s cannot be answered: %s", self._root / DIRECTORY, error)
 
@@ -128,7 +133,38 @@ class ReplicaRequests:
             return (0, 0), {}
         return (status.st_ino, status.st_mtime_ns), get(self._root, REQUEST_NAME)
 
-    async def _carry_out(self, act: str, progress: RequestProgress) -> None:
+    def _end_interrupted(self, request: Mapping[str, Any]) -> None:
+        """Answer a request that a former run of this member was carrying out: a command waits for it. Blocks."""
+        answer = get(self._root, ANSWER_NAME)
+        if answer.get("id") != request.get("id") or answer.get("is_done") is not False:
+            return
+        ended = {"is_done": True, "problem": "the member was restarted meanwhile: ask it again"}
+        if request.get("act") == "promote":
+            ended |= {
+                "is_unknown": True,
+                "problem": "the member was restarted meanwhile: pybroker status tells its role",
+            }
+        try:
+            put(self._root, ANSWER_NAME, answer | ended)
+        except OSError as error:
+            _log.warning("a request in %s cannot be answered: %s", self._root / DIRECTORY, error)
+
+    async def _take_up(self, request: Mapping[str, Any], identity: str) -> None:
+        act = str(request.get("act"))
+        if act not in ("loss", "promote"):
+            await self._compare(act, RequestProgress(identity))
+            return
+        progress = PromotionProgress(identity)
+        await self._answer(progress)
+        promotion = ReplicaPromotion(self._replication, lambda: self._answer(progress))
+        if act == "loss":
+            await promotion.show(progress)
+        else:
+            await promotion.promote(progress, request.get("revision"))
+        progress.is_done = True
+        await self._answer(progress)
+
+    async def _compare(self, act: str, progress: RequestProgress) -> None:
         await self._answer(progress)
         self._results = asyncio.Queue()
         try:
@@ -143,7 +179,7 @@ class ReplicaRequests:
         progress.is_done = True
         await self._answer(progress)
 
-    async def _answer(self, progress: RequestProgress) -> None:
+    async def _answer(self, progress: RequestProgress | PromotionProgress) -> None:
         await asyncio.to_thread(put, self._root, ANSWER_NAME, progress.as_json())
 
     # ------------------------------------------------------------ a master

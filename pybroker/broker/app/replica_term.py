@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pybroker.broker.app.election_run import ElectionRun, lease_clock
@@ -12,6 +12,7 @@ from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
 from pybroker.broker.domain.replica.reports import ClusterReport, ComparisonResult
 from pybroker.locks.election.election_state import (
+    ElectionEvent,
     EpochBegun,
     FollowerConfirmed,
     FollowerJoined,
@@ -97,8 +98,11 @@ class ReplicaTerm:
             secret=settings.secret,
             tls=settings.tls,
             report=self.cluster,
+            first_files=first_files,
         )
         self._sequencer = Sequencer(first_files, reserved, on_synced=self._synced, on_file=self.report)
+        self._sequencer.on_damage = self._read_elsewhere
+        self._reading: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------ as the node sees it
 
@@ -110,8 +114,8 @@ class ReplicaTerm:
         """Accept followers.
 
         Raises:
-            ConfigError: the stream would be open to a network.
-            OSError: the port cannot be bound.
+            ConfigError: the stream would be open to a network, or the port cannot be bound.
+            OSError: the host is not known.
         """
         await self.server.listen(self._settings.host, self._settings.port)
 
@@ -157,6 +161,11 @@ class ReplicaTerm:
         """Return the state of the cluster, as this master sees it."""
         return cluster_report(self._run.state, self.server.progress(), self._activity)
 
+    def names(self, stores: Iterable[str]) -> str:
+        """Return the names of members by their stores; of one that is not known, the store's id."""
+        known = {each.store: each.name for each in self.cluster().members}
+        return ", ".join(sorted(known.get(store, store) for store in stores))
+
     @property
     def confirm_times(self) -> JournalActivity:
         """The times from when a batch was sent until it was confirmed."""
@@ -177,21 +186,22 @@ class ReplicaTerm:
 
     def joined(self, store: str, connection: int) -> None:
         """A follower was authenticated."""
-        self._run.tell(FollowerJoined(store, connection))
+        self._tell(FollowerJoined(store, connection))
 
     def confirmed(
         self, store: str, connection: int, epoch: int, sequence: int, sent_at: float, has_promised: bool
     ) -> None:
         """A follower has synced everything up to a sequence."""
-        self._run.tell(FollowerConfirmed(store, connection, epoch, sequence, sent_at, has_promised))
+        if not self._is_over:
+            self._run.tell_here(FollowerConfirmed(store, connection, epoch, sequence, sent_at, has_promised))
 
     def leaving(self, store: str, connection: int) -> None:
         """A follower stops in order."""
-        self._run.tell(FollowerLeaving(store, connection))
+        self._tell(FollowerLeaving(store, connection))
 
     def lost(self, store: str, connection: int) -> None:
         """A follower's connection has ended."""
-        self._run.tell(FollowerLost(store, connection))
+        self._tell(FollowerLost(store, connection))
 
     def verified(self, store: str, name: str, result: ComparisonResult) -> None:
         """Keep, log and report the result of a comparison of a follower's store with this master's."""
@@ -201,9 +211,30 @@ class ReplicaTerm:
 
     # ------------------------------------------------------------ private
 
+    def _tell(self, event: ElectionEvent) -> None:
+        """Tell of a follower, unless the term is over: what ends late may have a number of the next one."""
+        if not self._is_over:
+            self._run.tell(event)
+
     def _synced(self, sequence: int) -> None:
         self.server.synced(sequence)
         self._run.tell(RecordsSynced(sequence))
+
+    def _read_elsewhere(self, journal: Journal, file_id: int, offset: int, taken: Callable[[bytes], None]) -> None:
+        """Read a record that this disk does not give back from a follower's copy."""
+
+        async def read() -> None:
+            record = b""
+            try:
+                record = await self.server.record(journal, file_id, offset)
+            except Exception:  # a mistake of ours: without an answer its queue would wait for ever
+                _log.exception("a record cannot be read from another member's copy")
+            if not self._is_over:  # the store is closed, and no copy was looked into
+                taken(record)
+
+        task = asyncio.get_running_loop().create_task(read())
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
 
     def _register(self) -> RegisterSnapshot:
         known = self._run.state.known

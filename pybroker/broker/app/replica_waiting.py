@@ -1,4 +1,4 @@
-"""Explains in a sentence why a member does not take over a cluster without a master: what its store lacks.
+"""Explains in a sentence what an operator may not expect: why a member does not take over, which settings count.
 
 Source: specification of replication, 6.1.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.locks.election.decisions import DAMAGED_LEASES
 from pybroker.locks.election.election_state import ElectionRole, ElectionState, StoreCondition
-from pybroker.locks.election.record import DurableEnd, ElectionRecord, RecordedState
+from pybroker.locks.election.record import DurableEnd, ElectionRecord, ElectionSettings, RecordedState
 
 _NOWHERE = DurableEnd(0, 0)
 
@@ -26,7 +26,7 @@ def waiting_sentence(state: ElectionState, now: float) -> str:
     is_overdue = now - state.seen_at >= record.settings.lease_ms / 1000
     if record.state is RecordedState.SERVING and not is_overdue:
         return ""
-    whom = _others(state, record)
+    whom = others_in_sync(state, record) or "an operator: no other store has it"
     if state.me.store not in record.in_sync:
         return f"this store lacks what was confirmed up to {_place(record.durable)}: waiting for {whom}"
     return _lacking(state, store, record, whom)
@@ -51,11 +51,28 @@ def _lacking(state: ElectionState, store: StoreCondition, record: ElectionRecord
     return ""
 
 
-def _others(state: ElectionState, record: ElectionRecord) -> str:
-    """Return the members whose stores have everything: by name where the register has it, else the store's id."""
+def settings_sentence(own: ElectionSettings, record: ElectionRecord) -> str:
+    """Return which of a member's own settings do not count, as its cluster has others; empty: none, or not set."""
+    usual, shared = ElectionSettings(), record.settings
+    found = (
+        ("replicate_min", str(own.min_in_sync), str(usual.min_in_sync), str(shared.min_in_sync)),
+        ("replicate_lease", f"{own.lease_ms} ms", f"{usual.lease_ms} ms", f"{shared.lease_ms} ms"),
+    )
+    differing = [
+        f"{name} is {mine} here, and {theirs} there"
+        for name, mine, default, theirs in found
+        if mine not in (default, theirs)
+    ]
+    if not differing:
+        return ""
+    return f"the settings of cluster {record.name} count, from when it was created: {'; '.join(differing)}"
+
+
+def others_in_sync(state: ElectionState, record: ElectionRecord) -> str:
+    """Return the other members whose stores have everything: by name where the register has it, else the store's id."""
     others = sorted(record.in_sync - {state.me.store})
     named = [record.master.name if each == record.master.store else f"the member with store {each}" for each in others]
-    return " or ".join(named) or "an operator: no other store has it"
+    return " or ".join(named)
 
 
 def _place(ends: Mapping[str, DurableEnd]) -> str:

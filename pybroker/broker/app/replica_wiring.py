@@ -8,7 +8,7 @@ from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.replica_admission import admit
 from pybroker.broker.app.replica_join import election_place
-from pybroker.broker.app.replica_peers import peer_certificates_of, read_secret
+from pybroker.broker.app.replica_peers import peer_certificates_of, read_password, read_secret
 from pybroker.broker.app.replica_term import StreamSettings
 from pybroker.broker.app.replication import Replication, ReplicationSettings
 from pybroker.broker.app.wiring import needs_driver
@@ -77,7 +77,7 @@ async def make_replication(config: Config, name: str, machine: Machine = MACHINE
             policy=StreamPolicy(timeout=config.replicate_timeout, rate_bytes=config.replicate_catch_up_rate),
             secret=secret,
             tls=tls,
-            election=election_place(config),
+            election=election_place(config, register.name),
         ),
         receiver=ReceiverSettings(
             preallocate_bytes=config.journal_file_max if config.journal_preallocate else 0,
@@ -117,14 +117,28 @@ def make_register(config: Config) -> Register:
     scheme = url.partition("://")[0]
     if scheme in ("etcd", "etcd+https"):
         from pybroker.locks.election.etcd import EtcdRegister  # few members need it
+        from pybroker.locks.election.etcd_gateway import EtcdUser
 
-        return EtcdRegister(url, timeout_seconds=seconds)
+        password = read_password(config)
+        user = None if password is None else EtcdUser(name=config.replicate_user or "", password=password)
+        return EtcdRegister(url, timeout_seconds=seconds, user=user)
+    if config.replicate_user is not None:
+        raise ConfigError(
+            "it is for etcd alone",
+            setting="replicate_user",
+            hint="other election stores have their own: a user in the URL, PGPASSWORD, or a service account",
+        )
+    if scheme == "kubernetes":
+        from pybroker.locks.election.kubernetes import KubernetesRegister
+
+        return KubernetesRegister(url, timeout_seconds=seconds)
     if scheme in ("postgresql", "postgres"):
         with needs_driver("an election store in PostgreSQL", "replicate"):
             from pybroker.locks.election.postgres import PostgresRegister
 
         return PostgresRegister(url, timeout_seconds=seconds)
     raise ConfigError(
-        "it names no election store: write etcd://HOST:2379/NAME or postgresql://USER@HOST/DATABASE?cluster=NAME",
+        "it names no election store: write etcd://HOST:2379/NAME, kubernetes://NAME or "
+        "postgresql://USER@HOST/DATABASE?cluster=NAME",
         setting="replicate",
     )

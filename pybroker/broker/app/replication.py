@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pybroker.broker.app.election_run import ElectionRun, lease_clock
 from pybroker.broker.app.register_thread import RegisterThread
@@ -33,12 +33,13 @@ from pybroker.broker.app.replica_activity import ReplicaActivity
 from pybroker.broker.app.replica_guardian import GuardianKeeper
 from pybroker.broker.app.replica_switchover import successor
 from pybroker.broker.app.replica_term import ReplicaTerm, StreamSettings, log_comparison
-from pybroker.broker.app.replica_waiting import waiting_sentence
+from pybroker.broker.app.replica_waiting import settings_sentence, waiting_sentence
 from pybroker.broker.domain.errors import BrokerError, LockNotHeld, MalformedData, StoreUnavailable
 from pybroker.broker.domain.ports import LockProvider
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.ports import CopyProgress, FollowerWishes, RegisterSnapshot, ReplicaMember
-from pybroker.broker.domain.replica.reports import ComparisonResult
+from pybroker.broker.domain.replica.reports import ComparisonResult, FileDifference
+from pybroker.locks.election.decisions import is_graced
 from pybroker.locks.election.election_state import (
     NEVER,
     BeginEpoch,
@@ -54,11 +55,13 @@ from pybroker.locks.election.election_state import (
     MasterHandedOver,
     MasterResigned,
     OpenPorts,
+    PromotionForced,
     QuiesceClients,
     ReadRegister,
     RegisterChanged,
     ReleaseRequested,
     ReportElection,
+    ReportInSync,
     StepDown,
     StopFollowing,
     StoreCondition,
@@ -70,11 +73,14 @@ from pybroker.locks.election.record import DurableEnd, ElectionRecord, MasterEnt
 from pybroker.locks.election.register import Register, RegisterState
 from pybroker.store.replica.catch_up import MasterFiles
 from pybroker.store.replica.identity import IdentityFile, ReplicaIdentity, boot_id
-from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver, is_unfinished
+from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver, is_unfinished, remove_mark
 from pybroker.transports.replica.follower import ReplicaFollower
 
 LEAVE_SECONDS: Final = 2.0
 """Time for a standby that stops to be taken out of the in-sync set, so that the master does not wait for it."""
+
+BEGIN_AGAIN_SECONDS: Final = 5.0
+"""The pause after which a copy that could not be begun is tried again: a full disk may have space by then."""
 
 WANTED_SECONDS: Final = 10.0
 """The interval at which a member that asks to be master is considered again, if it was refused."""
@@ -172,11 +178,17 @@ class Replication:
         directory_lock: the lock on the own directory, which is held.
     """
 
+    waiting = ""
+    """The reason why this store may not take over a cluster without a master; empty: it may, or there is one."""
+    copy_problem = ""
+    """The reason why the copy of the master's store cannot be begun, and is tried again; empty: there is none."""
+
     def __init__(self, settings: ReplicationSettings, register: Register, directory_lock: LockProvider) -> None:
         self._settings = settings
         self._directory_lock = directory_lock
         self._identity_file = IdentityFile(settings.root, boot=boot_id())
         self._identity = self._identity_file.load(is_durable=settings.is_durable)
+        self._keeping = threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._files = MasterFiles(settings.root, settings.journals)
         self.on_lost: Callable[[LockNotHeld], None] = lambda error: None
@@ -188,9 +200,8 @@ class Replication:
         self.on_change: Callable[[], None] = lambda: None
         """Called on the loop when the register has changed in more than its renewal."""
         self._shown: object = None
-        self.waiting = ""
-        """The reason why this store may not take over a cluster without a master; empty: it may, or there is one."""
-        self.activity = ReplicaActivity()
+        self._noted_damage: tuple[tuple[Journal, int], ...] = self._identity.damaged
+        self.activity = ReplicaActivity(damaged=_differing(self._identity))
         self.on_verified: Callable[[ComparisonResult], None] = lambda result: None
         """Called on the loop when the own store was compared with the master's, or could not be."""
         self._copied_into: ReplicaReceiver | None = None
@@ -308,6 +319,13 @@ class Replication:
         elif self._live_since is None:
             self._live_since = lease_clock()
 
+    def _note_damage(self) -> None:
+        """Have the store's file tell which of its data files are damaged, so that a restart does not forget that."""
+        damaged = tuple(each[:2] for each in self.activity.damaged)
+        if damaged != self._noted_damage:
+            self._noted_damage = damaged
+            self._copying.submit(self._logged, partial(self._keep, damaged=damaged))
+
     def _tick(self) -> None:
         if self._elected is not None:
             self._elected.report()
@@ -316,14 +334,32 @@ class Replication:
         else:
             self._report_copy()
         self._note_copy()
+        self._note_damage()
         self._say_waiting()
         record = self.run.state.record
         self.activity.note_record(record)
-        shown = record and (record.epoch, record.state, record.in_sync, self.run.state.role)
+        self._note_grace()
+        shown = record and (record.epoch, record.state, record.in_sync, self.run.state.role, self.activity.is_graced)
         if shown != self._shown:
+            if record is not None and self._shown is None:
+                self._say_settings(record)
             self._shown = shown
             self.on_change()
         self._timer = self._loop.call_later(self.run.pass_time(), self._tick)
+
+    def _note_grace(self) -> None:
+        """Log when a master begins to go on without the election store, and when its lease counts again."""
+        former, now_graced = self.activity.is_graced, is_graced(self.run.state, lease_clock())
+        self.activity.is_graced = now_graced
+        if now_graced and not former:
+            _log.warning("the lease cannot be renewed: going on, as no other member in sync stands meanwhile")
+        elif former and self._elected is not None and not now_graced:
+            _log.info("the lease is renewed again")
+
+    def _say_settings(self, record: ElectionRecord) -> None:
+        """Log which settings of this member do not count."""
+        if sentence := settings_sentence(self._settings.policy.first_settings, record):
+            _log.warning("%s", sentence)
 
     def _say_waiting(self) -> None:
         """Log what this store lacks to become the master, once for each change."""
@@ -389,6 +425,18 @@ class Replication:
                 else:
                     self.on_wanted(each.name)
 
+    def promote(self, revision: int) -> None:
+        """Have this store become the master at an operator's word, over this revision of the register."""
+        self.run.tell(PromotionForced(revision))
+
+    def written_at(self) -> float | None:
+        """Return when the own journal of messages was changed last, in seconds since the epoch; None if it has no file.
+
+        Blocks.
+        """
+        files = self._settings.journals[Journal.MESSAGES].glob("db-*.log")
+        return max((each.stat().st_mtime for each in files), default=None)
+
     # ------------------------------------------------------------ status
 
     @property
@@ -432,7 +480,7 @@ class Replication:
                 self.activity.note_record(self.run.state.record)
                 self.calls.perform(action)
             case FollowMaster(master, epoch):
-                self._copying.submit(self._logged, partial(self._follow, master, epoch))
+                self._begin_copy(master, epoch)
             case StopFollowing():
                 self._copying.submit(self._logged, self._stop_following)
             case BeginEpoch(epoch, reserved):
@@ -456,8 +504,11 @@ class Replication:
             case HangUp(store, connection, reason):
                 if self._elected is not None:
                     self._elected.server.hang_up(store, connection, reason)
-            case ReportElection(sentence):
-                _log.info("election: %s", sentence)
+            case ReportElection(sentence, is_problem):
+                _log.log(logging.ERROR if is_problem else logging.INFO, "election: %s", sentence)
+            case ReportInSync(stores):
+                if self._elected is not None:
+                    _log.info("election: in sync are to be: %s", self._elected.names(stores))
 
     def _begin_epoch(self, epoch: int, reserved: Mapping[str, int]) -> None:
         numbers = {journal: reserved[journal.register_name] for journal in self._settings.opened}
@@ -482,6 +533,10 @@ class Replication:
             _log.error("cannot become master: %s", error)
             self.run.tell(MasterResigned(str(error)))
             return
+        except Exception as error:  # a mistake of ours: otherwise it would renew its lease, and never serve
+            _log.exception("cannot become master")
+            self.run.tell(MasterResigned(repr(error)))
+            return
         if self._elected is term:
             self._is_returned.clear()
             self.lock.won(term)
@@ -494,6 +549,7 @@ class Replication:
         if term is None:
             return
         term.end()
+        self._copying.submit(self._logged, self._examine_returned)
         self._wanted_at = NEVER
         if self._is_handing_over:
             for each in term.server.progress():
@@ -524,21 +580,41 @@ class Replication:
         except Exception:
             _log.exception("this store cannot be used as a copy")
 
+    def _begin_copy(self, master: MasterEntry, epoch: int) -> None:
+        """Follow a master in the copying thread. To be called on the loop."""
+        if not self._has_ended:
+            self._copying.submit(self._try_to_follow, master, epoch)
+
+    def _try_to_follow(self, master: MasterEntry, epoch: int) -> None:
+        """Follow a master, and after a failure again, as long as that is the master: this member has no copy yet."""
+        try:
+            self._follow(master, epoch)
+        except Exception as error:
+            problem = f"the store cannot be used as a copy: {error if isinstance(error, BrokerError) else repr(error)}"
+            if problem != self.copy_problem:
+                is_expected = isinstance(error, BrokerError | OSError)
+                _log.error("%s; it is tried again", problem, exc_info=None if is_expected else error)
+            self.copy_problem = problem
+            again = partial(self._begin_copy, master, epoch)
+            self._loop.call_soon_threadsafe(self._loop.call_later, BEGIN_AGAIN_SECONDS, again)
+        else:
+            self.copy_problem = ""
+
     def _follow(self, master: MasterEntry, epoch: int) -> None:
         self._is_returned.wait()
-        if not self.run.may_take(epoch):
+        if self._follower is not None or not self.run.may_take(epoch):
             return
         record = self.run.state.record
         if record is None:
             return
         if not self._identity.cluster:
-            self._keep(replace(self._identity, cluster=record.cluster))
-        self._keep(replace(self._identity, epoch=epoch))
+            self._keep(cluster=record.cluster)
+        self._keep(epoch=epoch)
         host, _, port = master.replicate.rpartition(":")
         stream = self._settings.stream
         self._discarded_before = self.discarded_records
         self._copied_into = self._receiver()
-        self._follower = ReplicaFollower(
+        follower = ReplicaFollower(
             self._copied_into,
             (host.strip("[]"), int(port)),
             epoch,
@@ -549,7 +625,15 @@ class Replication:
             secret=stream.secret,
             tls=stream.tls,
         )
-        self._follower.start()
+        if self.activity.damaged:
+            follower.verify()  # the plan may replace what differed, which is not known before the next comparison
+        follower.start()
+        self._follower = follower
+
+    def _examine_returned(self) -> None:
+        """Tell what this store has after its term as the master's: it may stand again, and not follow before."""
+        self._is_returned.wait()
+        self._examine()
 
     def _stop_following(self) -> None:
         follower, self._follower = self._follower, None
@@ -567,18 +651,23 @@ class Replication:
     def _become_durable(self) -> None:
         """Sync everything, and note that: the store keeps its id though the machine may be started again."""
         self._receiver().examine()
-        self._keep(replace(self._identity, is_durable=True))
+        self._keep(is_durable=True)
 
     def _receiver(self) -> ReplicaReceiver:
         return ReplicaReceiver(self._settings.root, self._settings.journals, self._settings.receiver)
 
     def _note_epoch(self, cluster: str, epoch: int) -> None:
-        self._keep(replace(self._identity, cluster=cluster, epoch=epoch))
+        """Note that this store is the master's, and complete by that; only at an operator's word it was not."""
+        self._keep(cluster=cluster, epoch=epoch)
+        remove_mark(self._settings.root)
 
-    def _keep(self, identity: ReplicaIdentity) -> None:
-        if identity != self._identity:
-            self._identity_file.keep(identity)
-            self._identity = identity
+    def _keep(self, **changes: Any) -> None:
+        """Change what the store's file tells of it. In the copying thread, or in the follower's."""
+        with self._keeping:
+            identity = replace(self._identity, **changes)
+            if identity != self._identity:
+                self._identity_file.keep(identity)
+                self._identity = identity
 
     def _examine(self) -> None:
         """Sync everything, and tell what this store has."""
@@ -615,7 +704,7 @@ class Replication:
         else:
             self.run.tell(RegisterChanged(RegisterState(register.revision, record)))
         if register.election:
-            self._keep(replace(self._identity, election=register.election))
+            self._keep(election=register.election)
 
     def heard(self, epoch: int) -> None:
         """Ignore the frame: this member promises something only with the answer to a ping."""
@@ -645,6 +734,7 @@ class Replication:
         self.on_verified(result)
 
     def _fail(self, error: BrokerError) -> None:
+        _log.error("this member ends, as its store cannot be used: %s", error)
         self.failure = error
         self.on_failed()
 
@@ -682,6 +772,11 @@ class Replication:
     def _revision(self) -> int:
         known = self.run.state.known
         return 0 if known is None else known.revision
+
+
+def _differing(identity: ReplicaIdentity) -> tuple[FileDifference, ...]:
+    """Return the files of a store that differed from the master's before this start."""
+    return tuple(FileDifference(journal, file_id, is_masters=False) for journal, file_id in identity.damaged)
 
 
 def _shortage(state: ElectionState, now: float) -> str:

@@ -169,7 +169,8 @@ def _answer(status: Status) -> str:
         return f"no master: {status.lock} is free"
     if status.replica is not None:
         where = f"of cluster {status.replica.cluster}" if status.replica.cluster else "of the cluster"
-        return f"master {where}: {status.replica.master or 'none'}; this store's member is none"
+        names = [each.name for each in status.members if each.alive and each.member and each.member.replica]
+        return f"master {where}: {status.replica.master or 'none'}; this store's member is {names[0]}, a standby"
     if any(entry.alive and entry.member and entry.member.role is Role.PROMOTING for entry in status.members):
         return "no master yet: a member is being promoted"
     who = f"process {status.holder_pid}" if status.holder_pid and status.holder_pid > 0 else "another process"
@@ -200,6 +201,8 @@ def _describe_replica(status: Status) -> list[str]:
         lines.append(f"    this store is NOT in sync{left}, so it cannot take over")
     if status.master is None:
         lines += [f"    {each}" for each in replica.followers]
+    if replica.grace_active:
+        lines.append("    GRACE: it serves without the election store, as no other member in sync stands meanwhile")
     if replica.problem:
         lines.append(f"    PROBLEM: {replica.problem}")
     return lines

@@ -94,7 +94,7 @@ _TABLE: dict[tuple[Role, RoleEvent], Decision] = {
     (Role.RELINQUISHING, RoleEvent.STOP): Decision(
         Role.RELINQUISHING, (Action.ABORT_CLIENTS,), "asked to stop again: not waiting for clients"
     ),
-    (Role.RELINQUISHING, RoleEvent.RELEASED): Decision(Role.STOPPED, (), "stopped: a standby can take over"),
+    (Role.RELINQUISHING, RoleEvent.RELEASED): Decision(Role.STOPPED, (), "stopped: the lock is free"),
 }
 
 

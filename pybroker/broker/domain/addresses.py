@@ -1,7 +1,7 @@
-"""The addresses of clients: parsed, and as limits count them."""
+"""The addresses of clients: parsed, as limits count them, and as logs show them."""
 
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Final
+from typing import Final, cast
 
 _IPV6_PREFIX: Final = 64
 
@@ -13,6 +13,18 @@ def parsed(address: str) -> IPv4Address | IPv6Address | None:
     except ValueError:
         return None
     return (found.ipv4_mapped if isinstance(found, IPv6Address) else None) or found
+
+
+def peer_name(address: object) -> str:
+    """Return the other end of a TCP connection as `HOST:PORT` or `[IPv6]:PORT`; of others what Python says.
+
+    Args:
+        address: from `socket.getpeername`, or asyncio's `peername`.
+    """
+    if not isinstance(address, tuple):
+        return str(address)
+    host, port = cast("tuple[object, ...]", address)[:2]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
 def network(address: str) -> str:

@@ -47,6 +47,7 @@ from pybroker.locks.election.election_state import (
     MasterResigned,
     Mastery,
     OpenPorts,
+    PromotionForced,
     QuiesceClients,
     ReadFailed,
     ReadRegister,
@@ -55,6 +56,7 @@ from pybroker.locks.election.election_state import (
     RegisterRead,
     ReleaseRequested,
     ReportElection,
+    ReportInSync,
     StepDown,
     StopFollowing,
     StoreCondition,
@@ -64,6 +66,7 @@ from pybroker.locks.election.election_state import (
     SwapRegister,
     TimePassed,
 )
+from pybroker.locks.election.forced_promotion import is_accepted, lacking_store, quiet_seconds_left
 from pybroker.locks.election.record import (
     KAHADB,
     DurableEnd,
@@ -81,6 +84,9 @@ RENEW_SHARE = 1 / 4
 
 READ_SHARE = 1 / 3
 """Share of a lease between two reads of a member that is not the master."""
+
+LATE_TIMEOUTS = 5
+"""Times the replica time-out for which one record may wait for a member that does confirm others."""
 
 DAMAGED_LEASES = 3
 """Leases for which a damaged store in sync leaves its place to a sound one: that may never come back."""
@@ -118,16 +124,26 @@ def may_tell(state: ElectionState, now: float) -> bool:
     return state.policy.gives_grace and now < graced_until(state)
 
 
+def is_graced(state: ElectionState, now: float) -> bool:
+    """Return True if a master goes on by its followers' promises alone: no renewal was answered for too long."""
+    return state.mastery is not None and now >= state.mastery.deadline and may_tell(state, now)
+
+
 def graced_until(state: ElectionState) -> float:
     """Return until when the promises of all other required members count; without others there is no end (3.5)."""
     mastery = state.mastery
     assert mastery is not None, "only a master is promised anything"
-    promised = [
-        mastery.followers[store].promised_at if store in mastery.followers else NEVER
-        for store in required_stores(state)
-        if store != state.me.store
-    ]
+    promised = [promised_at(mastery, store) for store in required_stores(state) if store != state.me.store]
     return min(promised) + counted_seconds(state) if promised else float("inf")
+
+
+def promised_at(mastery: Mastery, store: str) -> float:
+    """Return from when the latest promise of a member counts, whose connection may have ended since.
+
+    A member that is started again does not break it: it waits for a whole lease from its first read on.
+    """
+    follower, former = mastery.followers.get(store), mastery.promised.get(store, NEVER)
+    return former if follower is None else max(former, follower.promised_at)
 
 
 def required_stores(state: ElectionState) -> frozenset[str]:
@@ -218,7 +234,7 @@ def _note(state: ElectionState, content: RegisterState, now: float) -> ElectionD
         return _block(state._replace(known=content), now, sentence)
     record, former = content.record, state.record
     sent_at = None if record is None else state.attempts.get(record.nonce)
-    state = state._replace(known=content, seen_at=now, attempts={}, requested=())
+    state = state._replace(known=content, seen_at=now, attempts={}, requested=(), accepted_revision=0)
     if state.role is ElectionRole.BLOCKED:
         state, former = state._replace(role=ElectionRole.FOLLOWING), None
     if record is None:
@@ -242,7 +258,8 @@ def _note_own(state: ElectionState, record: ElectionRecord, sent_at: float | Non
         if sent_at is not None:  # a renewal counts from when it was sent (rule 2)
             mastery = mastery._replace(deadline=max(mastery.deadline, renewal_deadline(state, sent_at, now)))
         return _advance(state._replace(mastery=mastery), now)
-    if state.role is ElectionRole.STANDING and sent_at is not None:
+    is_election = record.state is RecordedState.SERVING  # and not the own release, seen late
+    if state.role is ElectionRole.STANDING and is_election and sent_at is not None:
         return _become_master(state, record, sent_at, now)
     return ElectionDecision(state._replace(role=ElectionRole.FOLLOWING))
 
@@ -274,7 +291,7 @@ def _block(state: ElectionState, now: float, sentence: str) -> ElectionDecision:
         state, actions = _step_down(state, now, sentence)
     if state.role is not ElectionRole.BLOCKED:
         remedy = "see docs/replication.md, When the record does not fit"
-        actions = (*actions, StopFollowing(), ReportElection(f"{sentence}: {remedy}"))
+        actions = (*actions, StopFollowing(), ReportElection(f"{sentence}: {remedy}", is_problem=True))
     return ElectionDecision(state._replace(role=ElectionRole.BLOCKED), actions)
 
 
@@ -333,6 +350,8 @@ def _create(state: ElectionState, store: StoreCondition, now: float) -> Election
 
 def reason_to_stand(state: ElectionState, record: ElectionRecord, now: float) -> str:
     """Return why a member stands now; empty if it may not (rules 3 and 4)."""
+    if is_accepted(state):
+        return "an operator accepts that what this store lacks is lost"
     store, policy = state.store, state.policy
     if store is None or not policy.may_stand or not is_candidate(state, record):
         return ""
@@ -347,6 +366,8 @@ def reason_to_stand(state: ElectionState, record: ElectionRecord, now: float) ->
         is_called = not record.successor or record.successor == state.me.store
         is_patient = record.master.run == state.me.run and now < state.patient_until  # only after its own release
         if is_overdue or (is_called and not is_patient):
+            if not record.epoch and record.master.run == state.me.run:
+                return "the cluster is new"
             return f"{record.master.name} has released the cluster"
     elif record.master.store == state.me.store:
         return "the master was a former run of this member"  # whose lock on the directory is ours: it has ended
@@ -371,13 +392,14 @@ def _stand(state: ElectionState, record: ElectionRecord, sentence: str, now: flo
         master=state.me,
         in_sync=in_sync_after(state, record),
         reserved={journal: number + state.policy.reserve_ahead for journal, number in first.items()},
+        durable=state.store.ends if is_accepted(state) else record.durable,
         successor="",
     )
     actions: Actions = ()
     if state.role is not ElectionRole.STANDING:
         state = state._replace(role=ElectionRole.STANDING)
         actions = (StopFollowing(), ReportElection(f"{sentence}: asking to become master with epoch {asked.epoch}"))
-    after = _swap(state, asked, now)
+    after = _swap(state._replace(stood_over=record.in_sync), asked, now)
     return ElectionDecision(after.state, (*actions, *after.actions))
 
 
@@ -389,10 +411,24 @@ def first_files(store: StoreCondition, record: ElectionRecord) -> dict[str, int]
 
 def in_sync_after(state: ElectionState, record: ElectionRecord) -> frozenset[str]:
     """Return the in-sync set of a new master: without the former one, if enough are left."""
+    if is_accepted(state):
+        return frozenset({state.me.store})  # no other store has what is confirmed from here on
     others = record.in_sync - {record.master.store}
     if state.me.store != record.master.store and len(others) >= record.settings.min_in_sync:
         return others
     return record.in_sync
+
+
+def _on_forced(state: ElectionState, event: PromotionForced, now: float) -> ElectionDecision:
+    """Stand at an operator's word, over the very content of the register that the operator was shown (6.1)."""
+    found = lacking_store(state)
+    if isinstance(found, str):
+        refusal = found
+    elif found.revision != event.revision or quiet_seconds_left(state, now):
+        refusal = f"the register has changed: {found.record.master.name} or another member takes part"
+    else:
+        return _on_time_outside(state._replace(accepted_revision=event.revision), TimePassed(), now)
+    return ElectionDecision(state, (ReportElection(f"not promoted at an operator's word: {refusal}"),))
 
 
 def _swap(state: ElectionState, record: ElectionRecord, now: float) -> ElectionDecision:
@@ -436,7 +472,8 @@ def _become_master(state: ElectionState, record: ElectionRecord, sent_at: float,
 
 
 def _step_down(state: ElectionState, now: float, reason: str) -> ElectionDecision:
-    state = state._replace(role=ElectionRole.FOLLOWING, mastery=None, attempts={}, requested=())
+    """Follow, or wait for the next election; the own store, which has changed, is to be examined before that."""
+    state = state._replace(role=ElectionRole.FOLLOWING, mastery=None, store=None, attempts={}, requested=())
     actions: Actions = (StepDown(reason),)
     if state.record is not None:
         actions = (*actions, *_follow(state, state.record))
@@ -520,8 +557,7 @@ def _renew(
 ) -> ElectionDecision:
     assert state.mastery is not None
     if asked.in_sync != record.in_sync:
-        names = ", ".join(sorted(asked.in_sync))
-        actions = (*actions, ReportElection(f"in sync are to be: {names}"))
+        actions = (*actions, ReportInSync(asked.in_sync))
     # A member that is to be in sync is required first, and one that leaves until the swap has succeeded (rules 6, 7).
     state = state._replace(requested=(*state.requested, asked.in_sync), mastery=state.mastery._replace(renewed_at=now))
     state, swap = _swap(state, asked, now)
@@ -552,13 +588,19 @@ def next_in_sync(state: ElectionState, now: float) -> frozenset[str]:
     kept = set(record.in_sync)
     for store in sorted(record.in_sync - {state.me.store}):
         follower = mastery.followers.get(store)
-        is_gone = now - _confirming_at(mastery, follower) > timeout or (follower is not None and follower.is_leaving)
-        if is_gone and len(kept) > record.settings.min_in_sync:
+        if _must_leave(mastery, follower, timeout, now) and len(kept) > record.settings.min_in_sync:
             kept.discard(store)
     for store, follower in mastery.followers.items():
         if store not in record.in_sync and has_caught_up(mastery, follower) and now - follower.heard_at <= timeout / 2:
             kept.add(store)
     return frozenset(kept)
+
+
+def _must_leave(mastery: Mastery, follower: FollowerState | None, timeout: float, now: float) -> bool:
+    """Return True if clients are to go on without a member: it leaves, confirms nothing, or is late all the time."""
+    if now - _confirming_at(mastery, follower) > timeout:
+        return True
+    return follower is not None and (follower.is_leaving or now - follower.awaited_at > LATE_TIMEOUTS * timeout)
 
 
 def _confirming_at(mastery: Mastery, follower: FollowerState | None) -> float:
@@ -599,7 +641,10 @@ def _on_joined(state: ElectionState, event: FollowerJoined, now: float) -> Elect
     if event.store == state.me.store:
         reason = f"store {event.store} is the master's own: one of both is a copy of the other"
         return ElectionDecision(state, (HangUp(event.store, event.connection, reason),))
-    follower = FollowerState(event.connection, 0, now, now)
+    promised = promised_at(mastery, event.store)
+    follower = FollowerState(
+        event.connection, 0, now, now, awaited=mastery.synced, awaited_at=now, promised_at=promised
+    )
     return ElectionDecision(
         state._replace(mastery=mastery._replace(followers={**mastery.followers, event.store: follower}))
     )
@@ -612,11 +657,14 @@ def _on_confirmed(state: ElectionState, event: FollowerConfirmed, now: float) ->
     if follower is None or follower.connection != event.connection or event.epoch != mastery.epoch:
         return ElectionDecision(state)
     promised_at = max(follower.promised_at, promise_time(event, now)) if event.has_promised else follower.promised_at
+    has_awaited = event.sequence >= follower.awaited
     has_advanced = event.sequence > follower.confirmed or event.sequence >= mastery.synced
     changed = follower._replace(
         confirmed=max(follower.confirmed, event.sequence),
         heard_at=now,
         advanced_at=now if has_advanced else follower.advanced_at,
+        awaited=mastery.synced if has_awaited else follower.awaited,
+        awaited_at=now if has_awaited else follower.awaited_at,
         promised_at=promised_at,
     )
     followers = {**mastery.followers, event.store: changed}
@@ -648,7 +696,8 @@ def _on_lost(state: ElectionState, event: FollowerLost, now: float) -> ElectionD
     if follower is None or follower.connection != event.connection:
         return ElectionDecision(state)
     followers = {store: each for store, each in mastery.followers.items() if store != event.store}
-    return ElectionDecision(state._replace(mastery=mastery._replace(followers=followers)))
+    promised = {store: promised_at(mastery, store) for store in required_stores(state)}
+    return ElectionDecision(state._replace(mastery=mastery._replace(followers=followers, promised=promised)))
 
 
 # ---------------------------------------------------------------- release
@@ -671,16 +720,21 @@ def _on_release(state: ElectionState, event: ReleaseRequested, now: float) -> El
 def _on_resigned(state: ElectionState, event: MasterResigned, now: float) -> ElectionDecision:
     """Step down, and release the cluster: every other store in sync has what was confirmed.
 
+    A master that never opened its ports has confirmed nothing. So those that were in sync when it stood still are, the
+    former master too: else no other store could take over from one that cannot serve.
+
     A swap under way may come true later, and a second one beside it would have the same revision: then others wait for
     the end of the lease.
     """
     record = state.record
     assert record is not None
-    is_swapping = state.is_swapping
+    is_swapping, in_sync = state.is_swapping, record.in_sync
+    if state.role is ElectionRole.PROMOTING and state.me.store in state.stood_over:
+        in_sync |= state.stood_over
     state, down = _step_down(state._replace(patient_until=now + _lease(state)), now, event.reason)
     if is_swapping:
         return ElectionDecision(state, down)
-    state, swap = _swap(state, replace(record, state=RecordedState.RELEASED, successor=""), now)
+    state, swap = _swap(state, replace(record, state=RecordedState.RELEASED, in_sync=in_sync, successor=""), now)
     return ElectionDecision(state, (*down, *swap))
 
 
@@ -720,7 +774,12 @@ _AS_MASTER: dict[type, _Handler] = {
     MasterResigned: _on_resigned,
 }
 _TABLE: dict[ElectionRole, dict[type, _Handler]] = {
-    ElectionRole.FOLLOWING: {**_OUTSIDE, MasterHeard: _on_heard, MasterHandedOver: _on_handed_over},
+    ElectionRole.FOLLOWING: {
+        **_OUTSIDE,
+        MasterHeard: _on_heard,
+        MasterHandedOver: _on_handed_over,
+        PromotionForced: _on_forced,
+    },
     ElectionRole.STANDING: _OUTSIDE,
     ElectionRole.BLOCKED: _OUTSIDE,
     ElectionRole.PROMOTING: _AS_MASTER,

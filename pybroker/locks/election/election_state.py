@@ -86,6 +86,8 @@ class FollowerState(NamedTuple):
         confirmed: the sequence up to which everything is synced there.
         heard_at: when a confirmation arrived last.
         advanced_at: when one arrived last that confirmed more, or everything.
+        awaited: a sequence whose confirmation is watched: everything that was synced when it was chosen.
+        awaited_at: when it was chosen.
         promised_at: when the latest ping was sent that was answered with a promise not to stand for a lease.
         is_leaving: it has asked to be taken out of the in-sync set.
     """
@@ -94,6 +96,8 @@ class FollowerState(NamedTuple):
     confirmed: int
     heard_at: float
     advanced_at: float
+    awaited: int
+    awaited_at: float
     promised_at: float = NEVER
     is_leaving: bool = False
 
@@ -115,6 +119,7 @@ class Mastery(NamedTuple):
         durable: the ends of what is confirmed in each journal.
         quiesced: with HANDING_OVER: the sequence of the last record; None: clients are still being served.
         successor: with HANDING_OVER: the store that is to take over; empty: any.
+        promised: as `promised_at` of a follower, by store, from connections that have ended: a promise outlives those.
     """
 
     epoch: int
@@ -129,6 +134,7 @@ class Mastery(NamedTuple):
     durable: Mapping[str, DurableEnd]
     quiesced: int | None = None
     successor: str = ""
+    promised: Mapping[str, float] = {}
 
 
 class ElectionState(NamedTuple):
@@ -137,7 +143,7 @@ class ElectionState(NamedTuple):
     Attributes:
         me: this run of the member.
         policy: its settings.
-        store: its store; None: not examined yet, so that it does not stand.
+        store: its store; None: not examined yet, or not since it was the master's, so that it does not stand.
         role: its role.
         known: the newest content of the register that this run has read.
         seen_at: when that was seen first, or a promise to the master was made; a lease later it may stand.
@@ -151,6 +157,9 @@ class ElectionState(NamedTuple):
         requested: the in-sync sets of these swaps. Each may yet come true.
         write_count: the number of swaps of this run, which makes nonces unique.
         patient_until: not to stand before, where this run has released the cluster for others.
+        accepted_revision: an operator has accepted that this store becomes the master over this revision of the
+            register, though it lacks something; 0: none has.
+        stood_over: the in-sync set of the record over which this run stood last.
         mastery: what a master knows besides; None for others.
     """
 
@@ -169,6 +178,8 @@ class ElectionState(NamedTuple):
     requested: tuple[frozenset[str], ...] = ()
     write_count: int = 0
     patient_until: float = NEVER
+    accepted_revision: int = 0
+    stood_over: frozenset[str] = frozenset()
     mastery: Mastery | None = None
 
     @property
@@ -185,7 +196,7 @@ class TimePassed(NamedTuple):
 
 
 class StoreExamined(NamedTuple):
-    """The member's own store was synced and examined: at the start, and when it stops to follow."""
+    """The member's own store was synced and examined: at the start, when it stops to follow, and after a mastery."""
 
     condition: StoreCondition
 
@@ -224,6 +235,16 @@ class MasterHeard(NamedTuple):
 
 class MasterHandedOver(NamedTuple):
     """The master says over its stream that it releases the cluster to this member."""
+
+
+class PromotionForced(NamedTuple):
+    """An operator has this member's store become the master, though it lacks something that was confirmed.
+
+    Attributes:
+        revision: the revision of the register that the operator was shown; over no other one.
+    """
+
+    revision: int
 
 
 class EpochBegun(NamedTuple):
@@ -314,6 +335,7 @@ ElectionEvent = (
     | SwapFailed
     | MasterHeard
     | MasterHandedOver
+    | PromotionForced
     | EpochBegun
     | RecordsSynced
     | JournalsReported
@@ -374,7 +396,7 @@ class QuiesceClients(NamedTuple):
 
 
 class StepDown(NamedTuple):
-    """Cut clients and followers off at once, and confirm nothing more."""
+    """Cut clients and followers off at once, confirm nothing more, and report `StoreExamined`."""
 
     reason: str
 
@@ -388,9 +410,16 @@ class HangUp(NamedTuple):
 
 
 class ReportElection(NamedTuple):
-    """Write a sentence to the log."""
+    """Write a sentence to the log; a problem as an error."""
 
     sentence: str
+    is_problem: bool = False
+
+
+class ReportInSync(NamedTuple):
+    """Write to the log which stores are to be in sync."""
+
+    stores: frozenset[str]
 
 
 ElectionAction = (
@@ -405,6 +434,7 @@ ElectionAction = (
     | StepDown
     | HangUp
     | ReportElection
+    | ReportInSync
 )
 
 

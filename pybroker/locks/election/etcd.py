@@ -19,17 +19,21 @@ within its time. A swap that was sent is not.
 
 import base64
 import json
-import logging
 import ssl
-import threading
 from collections.abc import Mapping
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 
-from pybroker.broker.domain.errors import ConfigError, LockError
-from pybroker.locks.election.etcd_gateway import EtcdGateway, EtcdUser, object_or_none
+from pybroker.locks.election.etcd_gateway import EtcdGateway, EtcdUser
 from pybroker.locks.election.etcd_url import EtcdUrl
-from pybroker.locks.election.http_calls import BODY_BYTES_MAX, CallFailed, HttpAnswer, HttpChannel
+from pybroker.locks.election.http_calls import (
+    BODY_BYTES_MAX,
+    CallFailed,
+    HttpAnswer,
+    HttpChannel,
+    StoreRequest,
+    object_or_none,
+)
 from pybroker.locks.election.record import ElectionRecord
 from pybroker.locks.election.register import (
     RegisterCallback,
@@ -37,9 +41,8 @@ from pybroker.locks.election.register import (
     RegisterUnavailable,
     SwapResult,
 )
+from pybroker.locks.election.reopened_watch import ReopenedWatch
 from pybroker.locks.postgres.timing import now
-
-_log = logging.getLogger(__name__)
 
 PREFIX = "/pybroker/"
 """Prefix of the key; the rest is the name of the cluster."""
@@ -142,10 +145,12 @@ class EtcdRegister:
         return watching
 
     def guardian_access(self) -> Mapping[str, Any]:
-        """Return what a guardian needs; see `Register`. It does not log in, and shows no certificate."""
-        if self._user is not None or self._has_own_tls:
-            return {}
+        """Return what a guardian needs, with user and password; see `Register`. It shows no certificate."""
+        if self._has_own_tls:
+            return {"reason": "it cannot show a certificate to this election store"}
+        login = {} if self._user is None else {"login": {"name": self._user.name, "password": self._user.password}}
         return {
+            **login,
             "kind": "etcd",
             "addresses": [list(each) for each in self._gateway.channel.addresses],
             "key": self.key,
@@ -168,7 +173,7 @@ class EtcdRegister:
         return EtcdGateway(channel, key=self.key, name=self.name, user=self._user, setting=self._setting)
 
 
-class EtcdWatch:
+class EtcdWatch(ReopenedWatch):
     """A stream of changes, opened again after every failure."""
 
     def __init__(
@@ -182,55 +187,36 @@ class EtcdWatch:
             callback: called with each content.
             timeout_seconds: the time for an answer, and between two tries.
         """
+        super().__init__(register.name, timeout_seconds)
         self._register = register
         self._gateway = gateway
         self._callback = callback
         self._timeout_seconds = timeout_seconds
-        self._is_closed = threading.Event()
-        self._logged = ""
-        self._thread = threading.Thread(target=self._run, name=f"watch {register.name}", daemon=True)
-        self._thread.start()
+        self.start()
 
-    def close(self) -> None:
-        """End the thread. May be repeated."""
-        self._is_closed.set()
+    def _interrupt(self) -> None:
         self._register.interrupt()
         self._gateway.channel.interrupt()
-        self._thread.join()
 
-    def _run(self) -> None:
-        try:
-            while not self._is_closed.is_set():
-                try:
-                    self._follow(*self._register.read_at())
-                except (LockError, ConfigError) as error:
-                    self._report(error)
-                    self._is_closed.wait(self._timeout_seconds)
-        finally:
-            self._gateway.channel.close()
-            self._register.close()
+    def _release(self) -> None:
+        self._gateway.channel.close()
+        self._register.close()
 
-    def _report(self, error: Exception) -> None:
-        """Log a failure once, until the next success: the member reads the register by itself as well."""
-        if not self._is_closed.is_set() and str(error) != self._logged:
-            self._logged = str(error)
-            _log.warning("changes of the register are seen later, as the watch has failed: %s", error)
-
-    def _follow(self, state: RegisterState, revision: int) -> None:
-        """Pass the content on, and then each change after a revision of etcd, until the stream ends."""
+    def _follow(self) -> None:
+        """Pass the content on, and then each change after that revision of etcd, until the stream ends."""
+        state, revision = self._register.read_at()
         self._callback(state)
         gateway = self._gateway
         body = json.dumps({"create_request": {"key": gateway.key, "start_revision": str(revision + 1)}}).encode()
         deadline = now() + self._timeout_seconds
         try:
-            with gateway.channel.opened(
-                "/v3/watch", body, deadline=deadline, may_repeat=True, headers=gateway.headers()
-            ) as stream:
+            request = StoreRequest("/v3/watch", body, may_repeat=True, headers=gateway.headers())
+            with gateway.channel.opened(request, deadline) as stream:
                 if stream.status != 200:
                     self._refused(HttpAnswer(stream.status, stream.read(BODY_BYTES_MAX)), deadline)
                     return
                 while self._pass_on(self._line(stream)):
-                    self._logged = ""
+                    self.succeeded()
         except (CallFailed, OSError, HTTPException) as error:
             gateway.channel.rotate()
             if not isinstance(error, TimeoutError):  # silence is usual where no master renews

@@ -8,10 +8,17 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from pybroker.broker.domain.errors import ConfigError, MalformedData
-from pybroker.locks.election.http_calls import CallFailed, HttpAnswer, HttpChannel
+from pybroker.locks.election.http_calls import (
+    CallFailed,
+    HttpAnswer,
+    HttpChannel,
+    StoreRequest,
+    object_or_none,
+    parse_object,
+)
 from pybroker.locks.election.record import NUMBER_MAX, ElectionRecord
 from pybroker.locks.election.register import ABSENT, RegisterMalformed, RegisterState, RegisterUnavailable
 
@@ -62,12 +69,12 @@ class EtcdGateway:
             RegisterUnavailable: there was no answer in time, or one that is an error.
             ConfigError: etcd refuses the user.
         """
-        body = json.dumps(request).encode()
+        sent = StoreRequest(path, json.dumps(request).encode(), may_repeat)
         try:
-            answer = self.channel.post(path, body, deadline=deadline, may_repeat=may_repeat, headers=self.headers())
+            answer = self.channel.call(sent._replace(headers=self.headers()), deadline)
             if self.is_refused(answer):  # a token ends with its node, and after some minutes; nothing was carried out
                 self.log_in(deadline)
-                answer = self.channel.post(path, body, deadline=deadline, may_repeat=may_repeat, headers=self.headers())
+                answer = self.channel.call(sent._replace(headers=self.headers()), deadline)
         except CallFailed as error:
             raise RegisterUnavailable(self.name, str(error)) from error
         return self.object_of(answer)
@@ -92,7 +99,7 @@ class EtcdGateway:
         """
         assert self._user is not None, "a caller has checked it"
         body = json.dumps({"name": self._user.name, "password": self._user.password}).encode()
-        answer = self.channel.post("/v3/auth/authenticate", body, deadline=deadline, may_repeat=True)
+        answer = self.channel.call(StoreRequest("/v3/auth/authenticate", body, may_repeat=True), deadline)
         token = self.object_of(answer).get("token")
         if not isinstance(token, str) or not token.isprintable():
             raise RegisterUnavailable(self.name, "a login without a token")
@@ -173,20 +180,6 @@ class EtcdGateway:
             setting=self._setting,
             hint=f"give the user of etcd the right to read and write {self._plain_key}",
         )
-
-
-def parse_object(data: bytes) -> dict[str, Any] | None:
-    """Return a JSON object; None for anything else."""
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return object_or_none(found)
-
-
-def object_or_none(value: object) -> dict[str, Any] | None:
-    """Return a value that is a JSON object; None for another."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _message(answer: HttpAnswer) -> str:

@@ -48,8 +48,8 @@ class Guardian:
         Raises:
             LockError: it cannot be started, or this machine has no pidfd.
         """
-        if not access:
-            raise LockError("it cannot log in to this election store, or show a certificate there")
+        if "kind" not in access:
+            raise LockError(access["reason"])
         try:
             self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:

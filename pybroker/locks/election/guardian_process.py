@@ -122,13 +122,15 @@ def release(
 
 
 class EtcdAccess:
-    """The JSON gateway of etcd, with one connection for each call."""
+    """The JSON gateway of etcd, with one connection for each call. A user logs in when it is needed first."""
 
     def __init__(self, access: Mapping[str, Any]) -> None:
         """Take the access as `EtcdRegister` describes it; nothing is connected."""
         self._addresses: list[list[Any]] = list(access["addresses"])
         self._seconds: float = access["timeout_seconds"]
         self._key = base64.b64encode(access["key"].encode()).decode()
+        self._login: dict[str, str] | None = access.get("login")
+        self._token = ""
         self._tls: Any = None
         if access["is_tls"]:
             import ssl  # takes time and memory, and few need it
@@ -154,6 +156,24 @@ class EtcdAccess:
         return self._call("/v3/kv/txn", request, may_repeat=False).get("succeeded") is True
 
     def _call(self, path: str, request: Mapping[str, Any], *, may_repeat: bool) -> dict[str, Any]:
+        """Ask, after a login where etcd demands one, and again after another one if the token is not accepted."""
+        try:
+            if self._login is None or self._token:
+                return self._ask_any(path, request, may_repeat)
+        except PermissionError as error:
+            if self._login is None:
+                raise ConnectionError(str(error)) from error
+        self._token = ""
+        try:
+            token = self._ask_any("/v3/auth/authenticate", self._login, True).get("token")
+            if not isinstance(token, str) or not token.isprintable():
+                raise ConnectionError("a login without a token")
+            self._token = token
+            return self._ask_any(path, request, may_repeat)
+        except PermissionError as error:
+            raise ConnectionError(str(error)) from error
+
+    def _ask_any(self, path: str, request: Mapping[str, Any], may_repeat: bool) -> dict[str, Any]:
         """Ask the first address that answers; a swap that was sent is asked nowhere else."""
         deadline = time.monotonic() + self._seconds
         problem = "no address answers"
@@ -166,7 +186,10 @@ class EtcdAccess:
             try:
                 with self._connected(host, port, seconds) as connection:
                     was_sent = True
-                    return _ask(connection, host, path, request, deadline if not may_repeat else seconds + _now())
+                    limit = seconds + _now() if may_repeat else deadline
+                    return _ask(connection, host, path, request, limit, self._token)
+            except PermissionError:
+                raise
             except (OSError, ValueError) as error:
                 problem = f"{host}:{port}: {error}"
                 self._addresses.append(self._addresses.pop(0))
@@ -192,18 +215,20 @@ def _now() -> float:
 
 
 def _ask(
-    connection: socket.socket, host: str, path: str, request: Mapping[str, Any], deadline: float
+    connection: socket.socket, host: str, path: str, request: Mapping[str, Any], deadline: float, token: str
 ) -> dict[str, Any]:
     """Send a request of HTTP/1.0, whose answer ends with the connection, and return the answer's object.
 
     Raises:
         OSError: no answer by the deadline.
+        PermissionError: the token is not accepted, or there is none; nothing was carried out.
         ValueError: it is an error, or no answer of etcd.
     """
     body = json.dumps(request).encode()
-    head = (
-        f"POST {path} HTTP/1.0\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    lines = [f"POST {path} HTTP/1.0", f"Host: {host}", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    if token:
+        lines.append(f"Authorization: {token}")
+    head = "\r\n".join([*lines, "", ""])
     connection.settimeout(max(0.001, deadline - _now()))
     connection.sendall(head.encode() + body)
     answer = b""
@@ -213,9 +238,12 @@ def _ask(
         if not part:
             break
         answer += part
-    lines, _, content = answer.partition(b"\r\n\r\n")
-    if lines.split(b" ", 2)[1:2] != [b"200"]:
-        raise ValueError(f"the answer was {(content or lines)[:200]!r}")
+    start, _, content = answer.partition(b"\r\n\r\n")
+    status = start.split(b" ", 2)[1:2]
+    if status == [b"401"] or (status == [b"400"] and b"user name is empty" in content):
+        raise PermissionError("etcd accepts no token of this user")
+    if status != [b"200"]:
+        raise ValueError(f"the answer was {(content or start)[:200]!r}")
     found: Any = json.loads(content)
     if not isinstance(found, dict):
         raise ValueError("an answer that is no JSON object")

@@ -2,12 +2,13 @@
 
 `http.client` limits each operation on a socket, so that a peer which sends a byte now and then is waited for without
 end. Here a call has one deadline for all its steps: the name's resolution, the connection, TLS, each read. What is read
-is bounded as well. Used by `etcd`; it knows nothing of etcd.
+is bounded as well. Used by `etcd` and `kubernetes`; it knows nothing of either.
 """
 
 import contextlib
 import http.client
 import io
+import json
 import select
 import socket
 import ssl
@@ -15,13 +16,13 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pybroker.errors import PybrokerError
 from pybroker.locks.postgres.timing import now
 
 BODY_BYTES_MAX = 65_536
-"""The longest answer, and the longest line of a stream: a record of 4 KB is 6 KB there, and errors are short."""
+"""The longest answer, and the longest line of a stream: a record of 4 KB is 6 KB in etcd's, and errors are short."""
 
 
 class CallFailed(PybrokerError):
@@ -37,6 +38,24 @@ class HttpAddress(NamedTuple):
     def __str__(self) -> str:
         """Return `host:port` as a URL has it, an IPv6 address in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class StoreRequest(NamedTuple):
+    """A request to an election store.
+
+    Attributes:
+        path: with its query.
+        body: JSON; empty: none.
+        may_repeat: the request may be sent to another address when one has not answered.
+        headers: besides those of the body.
+        method: the HTTP method.
+    """
+
+    path: str
+    body: bytes
+    may_repeat: bool
+    headers: Mapping[str, str] = {}
+    method: str = "POST"
 
 
 class HttpAnswer(NamedTuple):
@@ -103,8 +122,7 @@ class DeadlineSocket:
 
     def shutdown(self) -> None:
         """End reads under way in other threads."""
-        with contextlib.suppress(OSError):  # the peer may have closed it already
-            self._socket.shutdown(socket.SHUT_RDWR)
+        _shut_down(self._socket)
 
     def close(self) -> None:
         """Close it, or with its last reader: `http.client` closes it while it still reads a last answer."""
@@ -126,10 +144,13 @@ class HttpChannel:
         """Connect to nothing yet."""
         self._addresses = [*addresses]
         self._tls = tls
+        self._server_name = ""
         self._known: dict[str, list[Any]] = {}
         self._resolving: dict[str, Future[list[Any]]] = {}
         self._connection: http.client.HTTPConnection | None = None
         self._socket: DeadlineSocket | None = None
+        self._dialling: socket.socket | None = None
+        """The socket that is being connected."""
         self._is_interrupted = False
 
     @property
@@ -142,9 +163,20 @@ class HttpChannel:
         """All addresses, in the order in which they are tried."""
         return tuple(self._addresses)
 
-    def post(
-        self, path: str, body: bytes, *, deadline: float, may_repeat: bool, headers: Mapping[str, str] | None = None
-    ) -> HttpAnswer:
+    def redirect(self, address: HttpAddress, tls: ssl.SSLContext | None, server_name: str = "") -> None:
+        """Close the connection, and use another address, trust or certificate from here on.
+
+        Args:
+            address: the only one.
+            tls: None: no TLS.
+            server_name: the name in the server's certificate; empty: the address' host.
+        """
+        self.close()
+        self._addresses = [address]
+        self._tls = tls
+        self._server_name = server_name
+
+    def call(self, request: StoreRequest, deadline: float) -> HttpAnswer:
         """Send a request and return its answer.
 
         An address that refuses the connection is passed over. One that does not answer is given up at the deadline, or
@@ -153,7 +185,7 @@ class HttpChannel:
         Raises:
             CallFailed: no address has answered in time, or a request that may not be repeated got no answer.
         """
-        with self.opened(path, body, deadline=deadline, may_repeat=may_repeat, headers=headers) as response:
+        with self.opened(request, deadline) as response:
             try:
                 data = response.read(BODY_BYTES_MAX + 1)
             except (OSError, http.client.HTTPException) as error:
@@ -165,37 +197,38 @@ class HttpChannel:
             return HttpAnswer(response.status, data)
 
     @contextlib.contextmanager
-    def opened(
-        self, path: str, body: bytes, *, deadline: float, may_repeat: bool, headers: Mapping[str, str] | None = None
-    ) -> Generator[http.client.HTTPResponse]:
+    def opened(self, request: StoreRequest, deadline: float) -> Generator[http.client.HTTPResponse]:
         """Send a request and give its answer as a stream, whose reads end at `set_deadline`.
 
         Raises:
-            CallFailed: as `post`.
+            CallFailed: as `call`.
         """
         failures: list[str] = []
         for count in range(len(self._addresses), 0, -1):
             left = deadline - now()
             if failures and left <= 0:
                 break
-            limit = deadline if not may_repeat else now() + left / count
+            limit = deadline if not request.may_repeat else now() + left / count
             address = self.address
             was_sent = False
             try:
                 connection = self._connect(now() + left / count)
                 self.set_deadline(limit)
                 was_sent = True  # even a send that fails may have passed the request on
-                connection.request("POST", path, body, {"Content-Type": "application/json", **(headers or {})})
+                headers = {"Content-Type": "application/json", **request.headers} if request.body else request.headers
+                connection.request(request.method, request.path, request.body or None, headers)
                 response = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 failures.append(f"{address}: {_text(error)}")
                 self._fail()
-                if was_sent and not may_repeat:
+                if was_sent and not request.may_repeat:
                     raise CallFailed(failures[-1]) from error
                 continue
-            yield response
-            if not response.isclosed():  # its rest was not read
-                self.close()
+            try:
+                yield response
+            finally:
+                if not response.isclosed():  # its rest was not read
+                    self.close()
             return
         raise CallFailed("; ".join(failures))
 
@@ -207,6 +240,8 @@ class HttpChannel:
     def interrupt(self) -> None:
         """End a call under way, and let every later one fail; from any thread."""
         self._is_interrupted = True
+        if (dialling := self._dialling) is not None:
+            _shut_down(dialling)
         if (connected := self._socket) is not None:
             connected.shutdown()
 
@@ -249,19 +284,33 @@ class HttpChannel:
         for family, target in self._resolve(address, deadline):
             connected = socket.socket(family, socket.SOCK_STREAM)
             try:
-                connected.settimeout(max(0.001, deadline - now()))
+                self._own(connected, deadline)
                 connected.connect(target)
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._tls is None:
-                    return connected
-                return self._tls.wrap_socket(connected, server_hostname=address.host)
+                if self._tls is not None:
+                    name = self._server_name or address.host
+                    connected = secured = self._tls.wrap_socket(
+                        connected, server_hostname=name, do_handshake_on_connect=False
+                    )
+                    self._own(secured, deadline)
+                    secured.do_handshake()
+                return connected
             except OSError as failed:  # ssl.SSLError is one
                 connected.close()
                 error = failed
             except BaseException:
                 connected.close()
                 raise
+            finally:
+                self._dialling = None
         raise error or OSError("the name has no address")
+
+    def _own(self, dialling: socket.socket, deadline: float) -> None:
+        """Have `interrupt` end what is done with a socket next, and the deadline too."""
+        dialling.settimeout(max(0.001, deadline - now()))
+        self._dialling = dialling
+        if self._is_interrupted:  # it may have found no socket, or the one that TLS has taken over
+            raise OSError("closed")
 
     def _resolve(self, address: HttpAddress, deadline: float) -> list[Any]:
         """Return family and socket address of a name: the last known ones if the resolver does not answer in time.
@@ -287,6 +336,26 @@ class HttpChannel:
         del self._resolving[address.host]
         self._known[address.host] = found
         return found
+
+
+def _shut_down(connection: socket.socket) -> None:
+    """End what other threads do with a socket. TLS's own way is not for two threads."""
+    with contextlib.suppress(OSError):  # the peer may have closed it already, or it is not connected
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    """Return a JSON object; None for anything else."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return object_or_none(found)
+
+
+def object_or_none(value: object) -> dict[str, Any] | None:
+    """Return a value that is a JSON object; None for another."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _is_name(host: str) -> bool:

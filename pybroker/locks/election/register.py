@@ -116,7 +116,9 @@ class Register(Protocol):
         ...
 
     def guardian_access(self) -> Mapping[str, Any]:
-        """Return all that a guardian's process needs to reach the register, secrets included; empty: it cannot.
+        """Return all that a guardian's process needs to reach the register, secrets included.
+
+        Where it cannot be reached so, there is no `kind`, and `reason` says why, in words for the log.
 
         Source: `pybroker.locks.election.guardian_process`.
         """

@@ -10,7 +10,7 @@ opened is an error, because its messages may be intact.
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +37,8 @@ from pybroker.store.journal.state import StoreState
 Place = tuple[str, int, int, int]
 """The location of a stored message: its id, the number of its data file, the record's offset, the message's size."""
 
+Elsewhere = Callable[[Place], Message | None]
+
 OPEN_FILES_MAX = 16
 """Most data files kept open: dispatch order goes through them one after another, per priority class."""
 READ_AHEAD_BYTES = 256 * 1024
@@ -61,16 +63,20 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         damages: the messages that were left out.
     """
 
-    def __init__(self, directory: Path, *, read_ahead: int = READ_AHEAD_BYTES) -> None:
+    def __init__(
+        self, directory: Path, *, read_ahead: int = READ_AHEAD_BYTES, elsewhere: Elsewhere | None = None
+    ) -> None:
         """Prepare to read data files of that directory; none is opened before it is needed.
 
         Args:
             directory: the journal.
             read_ahead: smallest number of bytes that one read fetches.
+            elsewhere: returns a damaged message from elsewhere, or None.
         """
         self.damages: list[Damage] = []
         self._directory = directory
         self._read_ahead = read_ahead
+        self._elsewhere = elsewhere
         self._descriptors: OrderedDict[int, int] = OrderedDict()
         self._prefix_cache = PrefixCache()
         self._window = b""
@@ -102,9 +108,15 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         """
         for message_id, file_id, offset, size in places:
             try:
-                yield self._message(message_id, file_id, offset, size)
+                message = self._message(message_id, file_id, offset, size)
             except JournalCorrupt as error:
+                found = None if self._elsewhere is None else self._elsewhere((message_id, file_id, offset, size))
+                if found is not None:
+                    yield found
+                    continue
                 self.damages.append(Damage(file_id, offset, size, f"message {message_id}: {error}"))
+            else:
+                yield message
 
     def message(self, entry: Entry) -> Message:
         """Return one message.

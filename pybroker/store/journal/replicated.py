@@ -1,6 +1,6 @@
 """Port of a journal to its copies on other members of a cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pybroker.store.journal.sink import JournalBatch
@@ -32,6 +32,16 @@ class ReplicatedJournal(Replica[JournalBatch], Protocol):
 
     def removed(self, file_ids: Sequence[int]) -> None:
         """Data files were removed from this disk, in this order. Called on the loop."""
+        ...
+
+    def read_elsewhere(self, file_id: int, offset: int, taken: Callable[[bytes], None]) -> None:
+        """Ask the other members for a record that this disk does not give back. Called on the loop.
+
+        Args:
+            file_id: the data file.
+            offset: where the record begins.
+            taken: called once, on the loop, with the record and its header; with nothing if none has it.
+        """
         ...
 
     def replaced(self, file_id: int, content: Sequence[bytes]) -> None:

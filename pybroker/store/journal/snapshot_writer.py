@@ -18,6 +18,7 @@ from pathlib import Path
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.store.journal.follower import Signature
 from pybroker.store.journal.format import Location, data_file_name
+from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.store_snapshot import HasSpace, StoreSnapshot, signature, write
 from pybroker.store.runtime import StoreRuntime, Worker
 
@@ -35,7 +36,6 @@ class SnapshotWriter:
 
     Args:
         directory: the journal's.
-        file_bytes_max: length of a full data file.
         runtime: clock, threads and the lock's fence, which is checked before a snapshot replaces the former one.
         has_space: called while writing; returns True if the disk can spare so many bytes.
         is_wanted: called at a clean stop; False where a standby takes over, which does not use it and would wait.
@@ -46,14 +46,12 @@ class SnapshotWriter:
         self,
         directory: Path,
         *,
-        file_bytes_max: int,
         runtime: StoreRuntime,
         has_space: HasSpace,
         is_wanted: Callable[[], bool],
         grown_bytes_min: int = GROWN_BYTES_MIN,
     ) -> None:
         self._directory = directory
-        self._file_bytes_max = file_bytes_max
         self._runtime = runtime
         self._has_space = has_space
         self._is_wanted = is_wanted
@@ -97,9 +95,17 @@ class SnapshotWriter:
             self._write(take())
 
     def _is_worth(self, end: Location) -> bool:
-        file_id, offset = self._covered
-        grown = (end.file_id - file_id) * self._file_bytes_max + end.offset - offset
-        return grown >= self._grown_bytes_min or self._is_outdated()
+        try:
+            return self._grown_bytes(end) >= self._grown_bytes_min or self._is_outdated()
+        except (BrokerError, OSError) as error:
+            self._warn(error)
+            return False
+
+    def _grown_bytes(self, end: Location) -> int:
+        """Return how much a start would have to read: numbers of files are skipped at each change of the master."""
+        first, offset = self._covered
+        finished = [path for file_id, path in data_files(self._directory).items() if first <= file_id < end.file_id]
+        return sum(known.size for known in map(signature, finished) if known) + end.offset - offset
 
     def _is_outdated(self) -> bool:
         """Return True if a file that the snapshot covers was changed."""
@@ -113,10 +119,13 @@ class SnapshotWriter:
         try:
             written = write(taken, self._directory, self._runtime.fence, self._has_space)
         except (BrokerError, OSError) as error:
-            logger.warning("%s: no snapshot was written, so the next start may take longer: %s", self._directory, error)
+            self._warn(error)
             return
         self.set_covered(taken.covered, written.files)
         milliseconds = (self._runtime.monotonic() - begun) * 1000
         logger.info(
             "%s: snapshot to %s, %d bytes in %.0f ms", self._directory, taken.covered, written.byte_count, milliseconds
         )
+
+    def _warn(self, error: Exception) -> None:
+        logger.warning("%s: no snapshot was written, so the next start may take longer: %s", self._directory, error)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pybroker import __version__
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.errors import NotReadYet
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import encode_subscription_info
@@ -50,6 +51,7 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT, in_order, pack
 from pybroker.store.journal.declared_queues import encode_declared
+from pybroker.store.journal.elsewhere import RecordsElsewhere
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import Location, encode_record
@@ -126,7 +128,7 @@ class JournalStore:
         self.damages: Sequence[Damage] = ()
         """Damage found by the recovery, apart from a torn tail: lost, and logged record by record."""
         self.on_readable: Callable[[], None] = _ignore
-        """Called once a large message may be read that `read_page` could not return yet."""
+        """Called once a message may be read that `read_page` could not return yet."""
         self._epoch = 0
         """Number of the data file that this promotion began. It only grows from master to master."""
         self._runtime = runtime
@@ -145,7 +147,6 @@ class JournalStore:
         self._is_open = False
         self._snapshot_writer = SnapshotWriter(
             directory,
-            file_bytes_max=self._settings.file_bytes_max,
             runtime=runtime,
             has_space=self._has_space_for_snapshot,
             is_wanted=wants_snapshot,
@@ -155,6 +156,7 @@ class JournalStore:
         self._writer = self._new_writer(1)
         self._elision: WriteElisionBuffer | None = None
         self._large: LargeBodies | None = None
+        self._elsewhere: RecordsElsewhere | None = None
 
     # ------------------------------------------------------------ opening
 
@@ -224,6 +226,13 @@ class JournalStore:
         if self._runtime.call_later is not None:
             self._large = LargeBodies(self.directory, self._runtime, self._runtime.call_later)
             self._large.on_readable = lambda: self.on_readable()
+            if self._replica is not None:
+                self._elsewhere = RecordsElsewhere(
+                    self.directory,
+                    self._replica.read_elsewhere,
+                    lambda: self.on_readable(),
+                    self._runtime.call_later,
+                )
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
@@ -251,10 +260,12 @@ class JournalStore:
     def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
         """Return durable messages, in this order. Blocks for a read of the disk, as a rule.
 
-        Unreadable ones are left out, recorded in `damages` and logged. They stay in the journal: the next master can
-        read them from a repaired file or a restored copy.
+        Unreadable ones are read from another member's copy, if there is one. Else they are left out, recorded in
+        `damages` and logged. They stay in the journal: the next master can read them from a repaired file or a restored
+        copy.
 
         Raises:
+            NotReadYet: another member is asked for one; see `on_readable`.
             StoreUnavailable: a data file cannot be opened.
         """
         contents = self._state.destinations.get(destination)
@@ -269,9 +280,49 @@ class JournalStore:
             logger.error("%s: %s is to have %s, which the journal has not", self.directory, destination, missing)
         # One read for all that follow one another: records are a little longer than their messages.
         span = sum([place[3] for place in places]) + _RECORD_REST_BYTES * len(places)
-        with BodyReader(self.directory, read_ahead=min(span, READ_AHEAD_BYTES)) as reader:
+        elsewhere = self._elsewhere
+        if elsewhere is not None:
+            elsewhere.is_waiting = False  # of a page that a file which cannot be opened has ended
+        with BodyReader(
+            self.directory,
+            read_ahead=min(span, READ_AHEAD_BYTES),
+            elsewhere=None if elsewhere is None else elsewhere.message,
+        ) as reader:
             messages = list(reader.page(places))
+        self._require_answers()
         return self._report(destination, messages, reader.damages)
+
+    def _require_answers(self) -> None:
+        """Check that no damaged message of a page is being asked for elsewhere.
+
+        Raises:
+            NotReadYet: one is; `on_readable` follows.
+        """
+        if self._elsewhere is not None and self._elsewhere.is_waiting:
+            self._elsewhere.is_waiting = False
+            raise NotReadYet("a damaged message is being read from another member's copy")
+
+    def _found_elsewhere(self, elsewhere: RecordsElsewhere, place: Place) -> Message | None:
+        """Return a message from another member's copy; None if none has it. Raises as `_require_answers`."""
+        elsewhere.is_waiting = False
+        found = elsewhere.message(place)
+        self._require_answers()
+        return found
+
+    def _read_large(self, destination: Destination, place: Place) -> list[Message]:
+        """Return a large message, as a list; an empty one if it is damaged, and no other member has it."""
+        assert self._large is not None, "there is an event loop"
+        elsewhere = self._elsewhere
+        if elsewhere is not None and elsewhere.was_asked(place):  # this disk was read already
+            found = self._found_elsewhere(elsewhere, place)
+            if found is not None:
+                return [found]
+        messages, damages = self._large.read(place)
+        if damages and elsewhere is not None:
+            found = self._found_elsewhere(elsewhere, place)
+            if found is not None:
+                return [found]
+        return self._report(destination, messages, damages)
 
     def _report(
         self, destination: Destination, messages: Sequence[Message], damages: Sequence[Damage]
@@ -288,7 +339,7 @@ class JournalStore:
         A large message is a page of its own, and read in a thread; without an event loop it is read at once.
 
         Raises:
-            NotReadYet: a large message is being read; see `on_readable`.
+            NotReadYet: a large message is being read, or a damaged one from another member; see `on_readable`.
             StoreUnavailable: a data file cannot be opened.
         """
         contents = self._state.destinations.get(destination)
@@ -299,7 +350,7 @@ class JournalStore:
             last = held.get(last_id, 0)
             if last >> SIZE_SHIFT & _MASK_31 >= LARGE_BODY_BYTES:
                 if count == 1:
-                    return Page(self._report(destination, *self._large.read(_place(last_id, last))), 1)
+                    return Page(self._read_large(destination, _place(last_id, last)), 1)
                 count -= 1
         return Page(self.read(destination, message_ids[:count]), count)
 

@@ -22,6 +22,9 @@ from pybroker.store.runtime import Callback, StoreRuntime
 RECORD_BYTES_MAX = OFFSET_MAX - BATCH_HEADER_BYTES - len(EOF_MARKER)
 """A record must fit into one data file, whose offsets are signed 32-bit integers."""
 
+CONFIRM_SECONDS_MAX = 0.002
+"""Average time from the own sync to the followers' confirmation, up to which they get one batch at a time."""
+
 OWNER_SECONDS = 1.0
 """Interval at which an idle writer checks if another master has taken the journal over."""
 
@@ -69,6 +72,7 @@ class JournalWriter:
             writer="journal writer",
             inline_seconds_max=settings.inline_seconds_max,
             watch_seconds=OWNER_SECONDS,
+            confirm_seconds_max=CONFIRM_SECONDS_MAX,
         )
         self._commits = GroupCommit(self, self._sink, policy, runtime, inline=self._sink, replica=replica)
         self._records: list[bytes] = []

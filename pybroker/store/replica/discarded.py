@@ -22,6 +22,8 @@ _PART_BYTES: Final = 1 << 20
 
 _log = logging.getLogger(__name__)
 
+_LOST = "%d records that the master has not, or not any more,"
+
 
 class DiscardedFiles:
     """Keeps the files of one epoch. Blocks."""
@@ -54,7 +56,7 @@ class DiscardedFiles:
         """
         count = _record_count(path, file_id, length)
         if not self._kept_max:
-            _log.warning("%s %s: %d records that the master has not are lost", path, reason, count)
+            _log.warning(f"%s %s: {_LOST} are lost", path, reason, count)
             return count
         self._remove_older()
         number = 1
@@ -69,7 +71,7 @@ class DiscardedFiles:
                 JournalFiles(target, self._system).put(kept, _parts(path))
         for directory in (target, target.parent, self._directory, self._directory.parent):
             JournalFiles(directory, self._system).sync_directory()
-        _log.warning("%s %s: %d records that the master has not are kept in %s", path, reason, count, target)
+        _log.warning(f"%s %s: {_LOST} are kept in %s", path, reason, count, target)
         return count
 
     def _place(self, number: int, path: Path) -> Path:
@@ -91,6 +93,20 @@ class DiscardedFiles:
                 self._system.unlink(Path(parent) / name)
             Path(parent).rmdir()
         _log.info("%s: removed, since newer ones are kept", directory)
+
+
+def discarded_bytes(root: Path) -> int:
+    """Return how much of the disk what was discarded takes; a file that the store still has as well takes nothing."""
+    found = 0
+    for parent, _, names in os.walk(root / DIRECTORY / DISCARDED):
+        for name in names:
+            try:
+                status = os.lstat(Path(parent) / name)
+            except OSError:  # an operator has removed it
+                continue
+            if status.st_nlink == 1:
+                found += status.st_blocks * 512
+    return found
 
 
 def _record_count(path: Path, file_id: int, length: int) -> int:

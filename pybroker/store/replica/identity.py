@@ -2,7 +2,7 @@ r"""The id of a store in a cluster, in the file `replica/store.json`.
 
 ```text
 {"format": 1, "store": "s-91…", "cluster": "6f1c…", "epoch": 43, "inode": 1234, "boot": "…", "is_durable": true,
- "election": "…"}\n
+ "election": "…", "damaged": [[0, 12]]}\n
 ```
 
 The id is the store's and not the member's: the register names stores that have everything that was confirmed, and an
@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from pybroker import regular
 from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.replica.operations import Journal
 from pybroker.store.journal.files import OS, JournalFiles, System
 from pybroker.store.replica import DIRECTORY
 
@@ -37,6 +38,7 @@ BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _BYTES_MAX: Final = 16 << 10
 _ELECTION_MAX: Final = 4000
+_DAMAGED_MAX: Final = 100
 _TEXT: Final = re.compile(r"[!-~]{0,250}")
 
 _log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class ReplicaIdentity:
         boot: identifies the machine's start at which it was used last; empty: unknown.
         election: where the cluster's register is, as its master has told it last (`ElectionPlace`); empty: never.
         is_durable: it has not lost anything if the machine fails: writes are synced at once, or it was closed in order.
+        damaged: its data files that differed from the master's when they were compared last; of many, the first ones.
     """
 
     store: str
@@ -61,6 +64,7 @@ class ReplicaIdentity:
     boot: str = ""
     election: str = ""
     is_durable: bool = True
+    damaged: tuple[tuple[Journal, int], ...] = ()
 
 
 def boot_id() -> str:
@@ -130,6 +134,7 @@ class IdentityFile:
             "boot": identity.boot,
             "is_durable": identity.is_durable,
             "election": identity.election[:_ELECTION_MAX],
+            "damaged": identity.damaged[:_DAMAGED_MAX],
         }
         copy = self._path.with_name(FILE_NAME + ".new")
         try:
@@ -184,6 +189,7 @@ class IdentityFile:
             boot=_checked(values["boot"]),
             election=str(values.get("election", "")),
             is_durable=values["is_durable"] is True,
+            damaged=tuple((Journal(journal), int(number)) for journal, number in values.get("damaged", ())),
         )
         if not identity.store:
             raise ValueError("the id is empty")

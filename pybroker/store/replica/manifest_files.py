@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pybroker import regular
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.replica.manifest import ManifestFile
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.store.journal.files import OS, JournalFiles, System
 from pybroker.store.journal.format import data_file_name
-from pybroker.store.journal.reader import DataFileWalk, data_files, load
+from pybroker.store.journal.reader import DataFileWalk, data_files, has_vanished, load
 from pybroker.store.replica import DIRECTORY
 
 CACHE_NAME: Final = "manifest.json"
@@ -156,9 +157,13 @@ class ManifestFiles:
                 return FileFacts(entry._replace(length=kept.length, crc=kept.crc), status.st_size, status.st_ino)
             if sync:
                 self._sync(path)
+            data = load(path)
         except FileNotFoundError:
             return None
-        data = load(path)
+        except StoreUnavailable as error:
+            if has_vanished(error.__cause__):  # collected since the directory was listed
+                return None
+            raise
         walk = DataFileWalk(data, entry.file_id)
         for _ in walk.batches():
             pass
@@ -176,7 +181,10 @@ class ManifestFiles:
     def _keep(self, key: str, facts: FileFacts, path: Path) -> None:
         """Keep a file's checksum, unless it was changed since or may be changed without notice."""
         assert self._kept is not None, "a manifest is being read"
-        status = path.stat()
+        try:
+            status = path.stat()
+        except FileNotFoundError:  # collected since it was read
+            return
         if status.st_ino == facts.inode and status.st_size == facts.size:
             age = self._clock_ns() - status.st_mtime_ns
             if age > RECENT_NS:

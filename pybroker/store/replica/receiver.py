@@ -54,9 +54,10 @@ from pybroker.store.journal.reader import read_start
 from pybroker.store.journal.reserve import Reserve, is_disk_full
 from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
 from pybroker.store.replica import DIRECTORY
-from pybroker.store.replica.discarded import DiscardedFiles
+from pybroker.store.replica.discarded import DISCARDED, DiscardedFiles, discarded_bytes
 from pybroker.store.replica.incoming import IncomingFile
 from pybroker.store.replica.manifest_files import FileFacts, ManifestFiles
+from pybroker.store.replica.records import sound_record
 from pybroker.store.scheduler.recovery import INDEX_FILES as JOB_INDEX_FILES
 
 UNFINISHED_NAME: Final = "unfinished"
@@ -104,6 +105,17 @@ class ReceiverSettings:
 def is_unfinished(root: Path) -> bool:
     """Return True if a store is in the middle of a catch-up, in a state that must not be served."""
     return (root / DIRECTORY / UNFINISHED_NAME).exists()
+
+
+def remove_mark(root: Path, system: System = OS) -> None:
+    """Remove the mark of an unfinished catch-up, if there is one: the store is complete, or now the master's.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    path = root / DIRECTORY / UNFINISHED_NAME
+    if path.exists():
+        JournalFiles(path.parent, system).remove(path)
 
 
 class _OpenFile:
@@ -231,9 +243,13 @@ class ReplicaReceiver:
         self._is_live = False
         self._discarded = None
         self._replaced = set()
-        if not self._settings.reserve_bytes or self._reserve.hold():
-            self.is_short_of_space = False
+        self.regain_space()
         return [each.entry for each in facts]
+
+    def regain_space(self) -> bool:
+        """Hold the reserve again, if there is space for it; return True if it is held, or there is none."""
+        self.is_short_of_space = self._settings.reserve_bytes > 0 and not self._reserve.hold()
+        return not self.is_short_of_space
 
     def checksum(self, journal: Journal, file_id: int, length: int) -> int:
         """Return the CRC-32 of the beginning of a file; 0 if it is shorter, which fits none.
@@ -264,6 +280,21 @@ class ReplicaReceiver:
                 return None
             raise self._failed(error) from error
 
+    def record(self, journal: Journal, file_id: int, offset: int) -> bytes:
+        """Return the record at an offset, with its header; nothing if there is none in a sound batch.
+
+        Raises:
+            StoreUnavailable: the file cannot be read, for another reason than damage.
+        """
+        path = self._journals[journal].files.path(file_id)
+        try:
+            return sound_record(path, offset)
+        except OSError as error:
+            if error.errno in (errno.EIO, errno.ENOENT):
+                _log.error("%s: the record at offset %d cannot be read for the master: %s", path, offset, error)
+                return b""
+            raise self._failed(error) from error
+
     def keep_replaced(self, journal: Journal, file_id: int) -> None:
         """Have a file's present content kept when a replacement for it has come."""
         self._replaced.add((journal, file_id))
@@ -273,6 +304,7 @@ class ReplicaReceiver:
 
         Raises:
             StreamMismatch: the plan is not one for these files; nothing was changed.
+            FollowerDiskFull: the reserve cannot be held, though what the plan removes is removed.
             StoreUnavailable: a file cannot be changed.
         """
         self._require_usable()
@@ -280,21 +312,28 @@ class ReplicaReceiver:
         self._discarded = DiscardedFiles(self._root, epoch, self._settings.discarded_max, self._system)
         self._replaced = {entry[:2] for entry in plan if entry.action is PlanAction.REPLACE}
         try:
-            if not is_orderly(plan):
-                self._mark_unfinished(epoch)
             if any(entry.action not in (PlanAction.KEEP, PlanAction.FETCH) for entry in plan):
                 self._remove_indexes()
+            # First, for the rest may need the space; and in their order, so that a crash is harmless.
+            for entry in plan:
+                if entry.action is PlanAction.REMOVE:
+                    self._remove(entry.journal, (entry.file_id,))
+            if not is_orderly(plan):
+                self._with_space(partial(self._mark_unfinished, epoch))
             self._finish_kept(plan)
             for entry in sorted(plan, reverse=True):
                 if entry.action is PlanAction.DROP:
                     self._drop(entry)
                 elif entry.action is PlanAction.CUT:
                     self._cut(entry)
-            for entry in plan:
-                if entry.action is PlanAction.REMOVE:
-                    self._remove(entry.journal, (entry.file_id,))
         except OSError as error:
             raise self._failed(error) from error
+        if self.is_short_of_space and not self.regain_space():
+            raise FollowerDiskFull(
+                f"{self._root}: the disk has no space for the reserve of {self._settings.reserve_bytes:,} bytes",
+                path=str(self._root),
+                hint=f"nothing more is copied until there is space{_discarded_hint(self._root)}",
+            )
 
     def apply(self, changes: Sequence[FileChange], *, is_live: bool) -> None:
         """Write what one read of the connection brought, and sync it.
@@ -436,12 +475,10 @@ class ReplicaReceiver:
     def _become_live(self) -> None:
         """Remove the mark of an unfinished catch-up: everything is there, and synced."""
         self._is_live = True
-        path = self._root / DIRECTORY / UNFINISHED_NAME
-        if path.exists():
-            try:
-                JournalFiles(path.parent, self._system).remove(path)
-            except OSError as error:
-                raise self._failed(error) from error
+        try:
+            remove_mark(self._root, self._system)
+        except OSError as error:
+            raise self._failed(error) from error
 
     # ------------------------------------------------------------ changes
 
@@ -684,14 +721,24 @@ class ReplicaReceiver:
     def _failed(self, error: OSError) -> StoreUnavailable:
         """Return the error to raise. A full disk ends the connection, any other error the receiver."""
         if self._failure is None and is_disk_full(error):
+            for state in self._journals.values():
+                if state.file is not None:  # the bytes were not confirmed, and `close` must not fail for them
+                    state.file.pending, state.file.pending_bytes = [], 0
             return _unavailable(error, self._root, FollowerDiskFull)
         self._failure = error
         return _unavailable(error, self._root)
 
 
 def _unavailable(error: OSError, root: Path, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
+    removable = _discarded_hint(root) if kind is FollowerDiskFull else ""
     return kind(
         f"{error.filename or root}: {error.strerror or error}",
         path=str(error.filename or root),
-        hint="nothing is confirmed to the master any more; it goes on without this member",
+        hint=f"nothing is confirmed to the master any more; it goes on without this member{removable}",
     )
+
+
+def _discarded_hint(root: Path) -> str:
+    """Return what may be removed to make space: what a former master had alone, and no reader of the store needs."""
+    found = discarded_bytes(root)
+    return f"; {found:,} bytes are in {root / DIRECTORY / DISCARDED}, and may be moved or removed" if found else ""

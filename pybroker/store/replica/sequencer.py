@@ -44,6 +44,9 @@ from pybroker.store.journal.format import BATCH_HEADER_BYTES, batch_header
 from pybroker.store.journal.sink import JournalBatch
 from pybroker.store.runtime import Callback
 
+ReadRecordElsewhere = Callable[[Journal, int, int, Callable[[bytes], None]], None]
+"""Asks followers for the record at an offset of a data file, and passes it on; see `ReplicatedJournal`."""
+
 Ship = Callable[[int, Operation], None]
 """Sends an operation with its sequence to the followers: `ReplicaMaster.ship`."""
 
@@ -102,6 +105,7 @@ class Sequencer:
         synced: everything up to this sequence is on the own disk.
         confirmed: everything up to this sequence is confirmed.
         is_abandoned: nothing happens any more.
+        on_damage: asks followers for a record that the own disk does not give back.
         confirm_times: the times from when a batch was sent until it was confirmed, in the classes of a sync's times.
 
     Args:
@@ -123,6 +127,7 @@ class Sequencer:
         self._on_synced = on_synced
         self._on_file = on_file
         self._ship: Ship | None = None
+        self.on_damage: ReadRecordElsewhere = _nowhere
         self.is_abandoned = False
         self.confirm_times = JournalActivity()
         self._unconfirmed: deque[_BatchEnd] = deque()
@@ -312,6 +317,10 @@ class SequencedJournal:
         """Ship the removal of data files."""
         self._follow(RemoveFiles(self.journal, sorted(file_ids)))
 
+    def read_elsewhere(self, file_id: int, offset: int, taken: Callable[[bytes], None]) -> None:
+        """Ask the followers for a record that this disk does not give back."""
+        self._sequencer.on_damage(self.journal, file_id, offset, taken)
+
     def replaced(self, file_id: int, content: Sequence[bytes]) -> None:
         """Ship another content of a data file."""
         self._follow(ReplaceFile(self.journal, file_id, content))
@@ -370,6 +379,11 @@ class SequencedJournal:
         if self._sequencer.is_shipping:
             self._sequencer.number((operation,))
             self._sequencer.disk_has_more()
+
+
+def _nowhere(journal: Journal, file_id: int, offset: int, taken: Callable[[bytes], None]) -> None:
+    """Pass on nothing: there is no follower."""
+    taken(b"")
 
 
 def _due(journal: SequencedJournal) -> int:

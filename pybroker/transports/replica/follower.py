@@ -27,7 +27,9 @@ from typing import Final
 from pybroker.broker.domain.errors import StoreError
 from pybroker.broker.domain.replica.frames import (
     FROM_MASTER,
+    PIECE_BYTES,
     PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
     BatchPiece,
     Compare,
     Compared,
@@ -40,6 +42,8 @@ from pybroker.broker.domain.replica.frames import (
     Measure,
     Measured,
     Ping,
+    ReadRecord,
+    RecordPiece,
     RefusedFrame,
     RepairRequest,
     ReplacePiece,
@@ -81,7 +85,9 @@ STATUS_SECONDS: Final = 1.0
 """The interval at which the master is asked for the state of the cluster, when frames have come from it."""
 
 FULL_DISK_SECONDS: Final = 10.0
-"""Pause after the disk was full."""
+"""Pause after the disk was full; it doubles up to a minute. While a connection goes on: the interval of looking."""
+
+FULL_DISK_SECONDS_MAX: Final = 60.0
 
 NOTHING: Final = CopyProgress(
     is_connected=False, is_live=False, sequence=0, committed=0, left_bytes=0, ends=(), refusal=""
@@ -149,6 +155,10 @@ class ReplicaFollower:
         self._seal: FrameSeal | None = None
         self._progress = NOTHING
         self._has_failed = False
+        self._full_disk_pause = 0.0
+        """Seconds of the latest pause for a full disk; 0: the stream has been live since."""
+        self._looked_at = float("-inf")
+        """The time at which space was looked for, or there was enough."""
         self._wants_comparison = False
         self._wanted: Sequence[tuple[Journal, int]] = ()
         """Files of which whole copies are to be requested."""
@@ -214,8 +224,7 @@ class ReplicaFollower:
                 try:
                     self._connect()
                 except FollowerDiskFull as error:
-                    _log.error("the disk is full, so the master is followed again later: %s", error)
-                    pause = FULL_DISK_SECONDS
+                    pause = self._pause_after_full_disk(error)
                 except (StreamEnded, MalformedFrame, OSError) as error:
                     self._report(error)
                     pause = self._pause_seconds if self._is_planned else min(2 * pause, PAUSE_SECONDS_MAX)
@@ -229,6 +238,14 @@ class ReplicaFollower:
         finally:
             self._left.set()
             self._close_store()
+
+    def _pause_after_full_disk(self, error: FollowerDiskFull) -> float:
+        """Return the seconds until the next connection, whose plan may free space: it removes what was collected."""
+        if not self._full_disk_pause:
+            _log.error("the disk is full, so the master is followed again later: %s", error)
+        self._progress = self._progress._replace(refusal=str(error))
+        self._full_disk_pause = min(max(2 * self._full_disk_pause, FULL_DISK_SECONDS), FULL_DISK_SECONDS_MAX)
+        return self._full_disk_pause
 
     def _fail(self, error: Exception) -> None:
         self._progress = self._progress._replace(is_connected=False, is_live=False, refusal=str(error))
@@ -261,20 +278,17 @@ class ReplicaFollower:
         manifest = self._manifest
         if manifest is None or self._store.is_short_of_space:
             manifest = self._manifest = self._store.examine()
-        if self._store.is_short_of_space:
-            raise FollowerDiskFull("the reserve for a full disk cannot be held")
         connection = self._dial()
         try:
             connection.settimeout(2 * self._timeout)
             set_options(connection, 2 * self._timeout)
             if self._tls is not None:
-                connection = self._tls.wrap(connection, self._server_name)
-            with self._lock:
-                self._connection = connection
-            if self._closing.is_set():
-                return
+                connection = secured = self._tls.wrap(connection, self._server_name)
+                self._own(secured)
+                self._tls.shake_hands(secured)
+            self._own(connection)
             self._seal, receive = self._shake_hands(connection)
-            self._send(Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, self._member, self._revision(), manifest))
+            self._send(Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION, self._member, self._revision(), manifest))
             self._progress = self._progress._replace(ends=tuple(manifest_ends(manifest).items()))
             self._follow(connection, StreamDecoder(FROM_MASTER, receive))
         except MalformedFrame as error:
@@ -314,6 +328,17 @@ class ReplicaFollower:
             connection.close()
         raise problem
 
+    def _own(self, connection: socket.socket) -> None:
+        """Have `close` end this connection, which may have replaced another one that it knows.
+
+        Raises:
+            StreamEnded: it was called.
+        """
+        with self._lock:
+            self._connection = connection
+            if self._closing.is_set():
+                raise StreamEnded("the copy ends")
+
     def _shake_hands(self, connection: socket.socket) -> ConnectionSeals:
         """Run the handshake, and return the seals of the frames."""
         shake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), is_master=False)
@@ -339,6 +364,21 @@ class ReplicaFollower:
                     self._send(Leave(f"{self._member.name} stops in order"))
                 if self._is_planned:
                     self._send_questions()
+                self._look_for_space()
+
+    def _look_for_space(self) -> None:
+        """End a connection on which this member has left the set for a full disk, once there is space again.
+
+        Raises:
+            StreamEnded: there is; the next connection may bring it back into the set.
+        """
+        now = time.monotonic()
+        if not (self._is_live and self._store.is_short_of_space):
+            self._looked_at = now
+        elif now - self._looked_at >= FULL_DISK_SECONDS:
+            self._looked_at = now
+            if self._store.regain_space():
+                raise StreamEnded("there is space on the disk again: following from the start")
 
     # ------------------------------------------------------------ frames
 
@@ -353,10 +393,10 @@ class ReplicaFollower:
                 case BatchPiece() | ReplacePiece() | BeginFile() | CutFile() | RemoveFiles():
                     self._require_next(sequence, body)
                     changes.append(body)
-                case Compare():
+                case Compare() | ReadRecord():
                     self._apply(changes)
                     changes = []
-                    self._compare(body)
+                    self._answer(body)
                 case StreamLive():
                     self._go_live(sequence, changes)
                     changes = []
@@ -400,7 +440,7 @@ class ReplicaFollower:
 
     def _begin(self, plan: MasterPlan) -> None:
         """Carry out the plan, if it is the register's master's."""
-        if plan.version != PROTOCOL_VERSION:
+        if not PROTOCOL_VERSION_MIN <= plan.version <= PROTOCOL_VERSION:
             raise MalformedFrame(f"the master speaks version {plan.version} of the protocol")
         if self._member.cluster not in ("", plan.member.cluster):
             raise MalformedFrame("the master belongs to another cluster")
@@ -439,10 +479,16 @@ class ReplicaFollower:
             self._wants_comparison, self._is_comparing = False, True
             self._send(VerifyRequest())
 
-    def _compare(self, question: Compare) -> None:
-        """Answer with the checksum of a part of a file."""
+    def _answer(self, question: Compare | ReadRecord) -> None:
+        """Answer a question about a file, as it is at this place of the stream."""
         if not self._is_live:
-            raise MalformedFrame("a comparison before the end of the catch-up")
+            raise MalformedFrame(f"{type(question).__name__} before the end of the catch-up")
+        if isinstance(question, ReadRecord):
+            record = memoryview(self._store.record(*question))
+            for at in range(0, len(record) or 1, PIECE_BYTES):
+                piece = record[at : at + PIECE_BYTES]
+                self._send(RecordPiece(len(record) - at - len(piece), piece))
+            return
         journal, file_id, offset, length, left = question
         self._send(Compared(self._store.part_checksum(journal, file_id, offset, length)))
         self._progress = self._progress._replace(compare_left=left)
@@ -483,6 +529,8 @@ class ReplicaFollower:
         self._store.apply(changes, is_live=True)
         self._taken = sequence
         self._is_live = True
+        _log.info("following %s:%d: this store has caught up", *self._address)
+        self._full_disk_pause = 0.0
         self._progress = self._progress._replace(
             is_live=True, sequence=sequence, left_bytes=0, ends=tuple(self._store.ends())
         )
@@ -493,7 +541,7 @@ class ReplicaFollower:
         is_short = self._store.is_short_of_space
         wishes = self._events.wishes()
         self._send(Confirm(self._taken, self._clock, self._has_promised, is_short, wishes), sequence)
-        if is_short and not self._has_sent_leave:
+        if is_short and self._is_planned and not self._has_sent_leave:
             self._has_sent_leave = True
             self._send(Leave(f"the disk of {self._member.name} is full"))
 

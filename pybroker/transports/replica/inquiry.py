@@ -10,6 +10,7 @@ import socket
 from pybroker.broker.domain.replica.frames import (
     FROM_MASTER,
     PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
     Hello,
     MasterPlan,
     RefusedFrame,
@@ -52,7 +53,8 @@ def ask_master(
     connection = socket.create_connection(address, timeout)
     try:
         if tls is not None:
-            connection = tls.wrap(connection, address[0])
+            connection = secured = tls.wrap(connection, address[0])
+            tls.shake_hands(secured)
         hint = handshake_hint(is_tls=tls is not None, has_secret=bool(secret))
         shake = Handshake(secret, secrets.token_bytes(NONCE_BYTES), is_master=False)
         connection.sendall(shake.greeting)
@@ -60,7 +62,7 @@ def ask_master(
         connection.sendall(shake.proof())
         shake.check_proof(read_exactly(connection, shake.proof_bytes, hint))
         seal, receive = shake.seals()
-        hello = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, member, 0, [])
+        hello = Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION, member, 0, [])
         connection.sendall(encode_frame(seal, StreamFrame(0, hello)))
         decoder = StreamDecoder(FROM_MASTER, receive)
         while True:

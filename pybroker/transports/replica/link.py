@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
+from pybroker.broker.domain.addresses import peer_name
 from pybroker.broker.domain.replica.frames import (
     FROM_FOLLOWER,
     Payload,
@@ -97,7 +98,7 @@ class FollowerLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake. With TLS, that of TLS is over."""
         self._transport = cast("asyncio.Transport", transport)
-        self.peer = str(transport.get_extra_info("peername"))
+        self.peer = peer_name(transport.get_extra_info("peername"))
         self.heard_at = self._clock()
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         set_options(transport.get_extra_info("socket"), self._silence_seconds)

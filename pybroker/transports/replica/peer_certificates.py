@@ -78,30 +78,33 @@ class PeerCertificates:
         return self._newest()[1]
 
     def wrap(self, connection: socket.socket, host: str) -> ssl.SSLSocket:
-        """Run a follower's handshake, and check who the master is. Blocks for the connection's time-out.
+        """Return a connection to a master as one over TLS; `shake_hands` has to follow.
 
         Args:
-            connection: a connection to a master; it belongs to the answer, and is closed with it, or with the error.
+            connection: it belongs to the answer, and is closed with it, or with an error.
             host: the host that was dialled.
 
         Raises:
+            OSError: the connection has ended.
+        """
+        return self.of_follower().wrap_socket(connection, server_hostname=host, do_handshake_on_connect=False)
+
+    def shake_hands(self, connection: ssl.SSLSocket) -> None:
+        """Run a follower's handshake, and check who the master is. Blocks for the connection's time-out.
+
+        Raises:
             MalformedFrame: one of the two refuses the other.
-            TimeoutError: the master does not answer.
+            OSError: the connection has ended, or the master does not answer.
         """
         try:
-            secured = self.of_follower().wrap_socket(connection, server_hostname=host)
+            connection.do_handshake()
         except (ConnectionError, ssl.SSLEOFError) as error:
             raise MalformedFrame(
                 "the master closed the connection during the handshake of TLS: does it have replicate_tls_certificate?"
             ) from error
         except ssl.SSLError as error:
             raise MalformedFrame(f"TLS with the master failed: {described(error)}") from error
-        try:
-            self.check(secured.getpeercert())
-        except MalformedFrame:
-            secured.close()
-            raise
-        return secured
+        self.check(connection.getpeercert())
 
     def check(self, certificate: Mapping[str, Any] | None) -> None:
         """Check that the other side is a member.

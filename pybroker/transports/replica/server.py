@@ -6,19 +6,28 @@ Used on the event loop; `ReplicaMaster` documents the methods. Files are read in
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from pybroker.broker.domain.replica.frames import PROTOCOL_VERSION, HandOver, Hello
+from pybroker.broker.domain.addresses import peer_name
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.replica.frames import (
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
+    HandOver,
+    Hello,
+    agreed_version,
+)
 from pybroker.broker.domain.replica.manifest import MalformedFrame
-from pybroker.broker.domain.replica.operations import Operation
+from pybroker.broker.domain.replica.operations import Journal, Operation
 from pybroker.broker.domain.replica.ports import FollowerEvents, FollowerProgress, RegisterSnapshot, ReplicaMember
 from pybroker.broker.domain.replica.reports import ClusterReport
 from pybroker.broker.domain.replica.store_ports import MasterStore
@@ -77,6 +86,7 @@ class ReplicaServer:
         secret: the cluster's; empty for none.
         tls: for TLS with certificates on both sides.
         report: returns how far the members are.
+        first_files: the first number of the master's term, for each of its journals.
     """
 
     def __init__(
@@ -91,8 +101,10 @@ class ReplicaServer:
         secret: bytes = b"",
         tls: PeerCertificates | None = None,
         report: Callable[[], ClusterReport] | None = None,
+        first_files: Mapping[Journal, int] | None = None,
     ) -> None:
         self.store = store
+        self.first_files: Mapping[Journal, int] = first_files or {}
         self.member = member
         self.events = events
         self.positions = JournalPositions()
@@ -129,14 +141,21 @@ class ReplicaServer:
         """Accept followers, and return the port.
 
         Raises:
-            ConfigError: the stream would be open to a network.
-            OSError: the port cannot be bound.
+            ConfigError: the stream would be open to a network, or the port cannot be bound.
+            OSError: the host is not known.
         """
         require_protection(host, is_protected=bool(self._secret) or self._tls is not None)
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        self._listener = socket.create_server(address[:2], family=family, backlog=self._policy.connections_max)
+        try:
+            self._listener = socket.create_server(address[:2], family=family, backlog=self._policy.connections_max)
+        except OSError as error:
+            raise ConfigError(
+                f"followers cannot be accepted on {host} port {port}: {os.strerror(error.errno or 0)}",
+                setting="replicate_port",
+                hint="stop what uses it (see `ss -ltnp`), or choose another port",
+            ) from error
         self._listener.setblocking(False)
         loop.add_reader(self._listener, self._accept)
         self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)
@@ -202,13 +221,20 @@ class ReplicaServer:
             session.compare()
         return [each.member.store for each in found if each.member is not None]
 
+    async def record(self, journal: Journal, file_id: int, offset: int) -> bytes:
+        """Return a record of a live follower's copy, with its header; nothing if none has it in a sound batch."""
+        for session in list(self._sessions):
+            if record := await session.record(journal, file_id, offset):
+                return record
+        return b""
+
     async def close(self) -> None:
         """Accept nothing any more, and close all connections."""
         if self._ping_timer is not None:
             self._ping_timer.cancel()
         self._stop_accepting()
         await asyncio.sleep(0)  # a task that has not begun would leave its connection open
-        for task in list(self._opening):
+        for task in self._handshaking():
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)
         for link in list(self._links):
@@ -258,10 +284,10 @@ class ReplicaServer:
             MalformedFrame: it is refused.
         """
         name, member = hello.member.name, hello.member
-        if not hello.version_min <= PROTOCOL_VERSION <= hello.version_max:
+        if not agreed_version(hello):
             raise MalformedFrame(
                 f"{name} speaks the versions {hello.version_min} to {hello.version_max} of the protocol, and "
-                f"{self.member.name} speaks {PROTOCOL_VERSION}"
+                f"{self.member.name} speaks {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"
             )
         if member.cluster not in ("", self.member.cluster):
             raise MalformedFrame(f"{name} belongs to another cluster than {self.member.name}")
@@ -308,7 +334,7 @@ class ReplicaServer:
 
     def _make_room(self) -> bool:
         """Close the oldest connection that is no follower's yet: unknown peers must not keep followers out."""
-        task = next((each for each, has_begun in self._opening.items() if has_begun), None)
+        task = next(iter(self._handshaking()), None)
         if task is not None:
             del self._opening[task]
             task.cancel()
@@ -318,6 +344,14 @@ class ReplicaServer:
             session.hang_up("others came before its HELLO")
         return session is not None
 
+    def _handshaking(self) -> Sequence[asyncio.Task[None]]:
+        """Return the tasks that may be cancelled: the handshakes of TLS that have begun, the oldest one first.
+
+        Without TLS a task ends with the next pass of the loop. Cancelled after `connection_made`, uvloop would
+        close the connection without a call of `connection_lost`, so that it counted until the master stops.
+        """
+        return [] if self._tls is None else [each for each, has_begun in self._opening.items() if has_begun]
+
     async def _open(self, connection: socket.socket) -> None:
         """Make a link of a connection, after its TLS handshake."""
         is_tls = self._tls is not None
@@ -325,7 +359,7 @@ class ReplicaServer:
             self._opening[task] = True
         peer = "a connection"
         try:
-            peer = str(connection.getpeername())
+            peer = peer_name(connection.getpeername())
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._new_link,
                 connection,
@@ -367,6 +401,10 @@ class ReplicaServer:
 
     def _ping(self) -> None:
         """Ping all followers, and close connections on which nothing came for too long."""
+        loop = asyncio.get_running_loop()
+        self._ping_timer = loop.call_later(
+            self._policy.timeout / PINGS_PER_TIMEOUT, self._ping
+        )  # first, whatever fails
         now, clock_ns = time.monotonic(), int(self._clock() * NANOSECONDS)
         limit = 2 * self._policy.timeout
         for session in list(self._sessions):
@@ -379,5 +417,3 @@ class ReplicaServer:
                     session.compare(is_slow=True)
         if not self._shipped_at or self._shipped_at[-1][0] < self.shipped:
             self._shipped_at.append((self.shipped, now))
-        loop = asyncio.get_running_loop()
-        self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)

@@ -22,14 +22,14 @@ import enum
 import logging
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from pybroker.broker.domain.errors import StoreError
 from pybroker.broker.domain.replica.frames import (
     PIECE_BYTES,
-    PROTOCOL_VERSION,
     BatchPiece,
     Compared,
     Confirm,
@@ -40,6 +40,8 @@ from pybroker.broker.domain.replica.frames import (
     Measure,
     Measured,
     Ping,
+    ReadRecord,
+    RecordPiece,
     RefusedFrame,
     RepairRequest,
     ReplacePiece,
@@ -49,6 +51,7 @@ from pybroker.broker.domain.replica.frames import (
     StreamLive,
     Verified,
     VerifyRequest,
+    agreed_version,
     encode_operation,
 )
 from pybroker.broker.domain.replica.manifest import MalformedFrame, ManifestFile, manifest_ends
@@ -81,10 +84,12 @@ from pybroker.broker.domain.replica.ports import (
 )
 from pybroker.broker.domain.replica.reports import ClusterReport, ComparisonResult
 from pybroker.broker.domain.replica.store_ports import DataFileSource, MasterStore
+from pybroker.counted import counted
 from pybroker.transports.replica.comparison import StoreComparison
 from pybroker.transports.replica.link import HIGH_WATER_BYTES, FollowerLink
 from pybroker.transports.replica.opening import open_data_file
 from pybroker.transports.replica.positions import JournalPositions
+from pybroker.transports.replica.questions import RecordQuestions
 
 NEVER: Final = float("-inf")
 LAST_ROUND_BYTES: Final = 1 << 20
@@ -115,6 +120,7 @@ class SessionHost(Protocol):
     store: MasterStore
     positions: JournalPositions
     epoch: int
+    first_files: Mapping[Journal, int]
     shipped: int
     queue_bytes_max: int
     rate_bytes: int
@@ -201,6 +207,7 @@ class FollowerSession:
         self.is_leaving = False
         self._comparison: StoreComparison | None = None
         self._comparing: asyncio.Task[None] | None = None
+        self._records = RecordQuestions(self.send)
         self.compared_at = NEVER
         """The time at which the latest comparison began, or the follower became live, by `time.monotonic`."""
 
@@ -240,6 +247,8 @@ class FollowerSession:
                 self.compare()
             case RepairRequest(files) if self.connection:
                 self.compare(files)
+            case RecordPiece() as piece if self._records.take(piece):
+                pass
             case Compared(crc) if self._comparison is not None and self._comparison.answer(crc):
                 pass
             case _:
@@ -250,6 +259,7 @@ class FollowerSession:
         for task in (self._task, self._comparing):
             if task is not None:
                 task.cancel()
+        self._records.end()
         self._host.ended(self)
         if self.connection and self.member is not None:
             _log.info("%s: the connection of follower %s has ended: %s", self._link.peer, self.member.name, reason)
@@ -306,6 +316,10 @@ class FollowerSession:
     def is_comparing(self) -> bool:
         """True during a comparison."""
         return self._comparison is not None
+
+    async def record(self, journal: Journal, file_id: int, offset: int) -> bytes:
+        """Return the follower's copy of a record, with its header; nothing if it has none, or has gone."""
+        return await self._records.ask(ReadRecord(journal, file_id, offset)) if self.is_live else b""
 
     async def drain(self) -> None:
         """Wait until the connection takes more."""
@@ -426,7 +440,7 @@ class FollowerSession:
                 raise MalformedFrame(f"{len(measured.checksums)} checksums, asked for {len(wanted.of_follower)}")
             of_follower = dict(zip(wanted.of_follower, measured.checksums, strict=True))
         of_master = await host.in_thread(partial(_checksums, host.store, wanted.of_master))
-        made = make_plan(manifest.files, hello.manifest, of_master, of_follower)
+        made = make_plan(manifest.files, hello.manifest, of_master, of_follower, host.first_files)
         plan = await host.in_thread(partial(_sparing_sound_copies, host.store, made, hello.manifest))
         self._inodes = {each[:2]: inode for each, inode in zip(manifest.files, manifest.inodes, strict=True)}
         self._known = {each[:2] for each in hello.manifest}
@@ -434,23 +448,21 @@ class FollowerSession:
         self._left_bytes += left_bytes(plan)
         self._log_plan(plan)
         self._phase = SessionPhase.CATCHING_UP
-        link.send(StreamFrame(0, MasterPlan(PROTOCOL_VERSION, host.epoch, host.member, host.register, plan)))
+        link.send(StreamFrame(0, MasterPlan(agreed_version(hello), host.epoch, host.member, host.register, plan)))
         return plan
 
     def _log_plan(self, plan: Sequence[PlanEntry]) -> None:
         assert self.member is not None, "it was admitted"
-        counts = {
-            action.name.lower(): count
-            for action in PlanAction
-            if (count := sum(1 for entry in plan if entry.action is action))
-        }
-        _log.info("%s: follower %s joins: data files %s", self._link.peer, self.member.name, counts or "none")
+        counts = Counter(entry.action for entry in plan)
+        text = ", ".join(f"{counted(counts[each], 'data file')} to {each.name.lower()}" for each in sorted(counts))
+        _log.info("%s: follower %s joins: %s", self._link.peer, self.member.name, text or "no data files")
 
     # ------------------------------------------------------------ catch-up
 
     async def _catch_up(self) -> None:
         """Send rounds until the follower is live."""
         while self._phase is not SessionPhase.LIVE:
+            await self._link.drain()  # what is kept for the live stream comes on top of what waits
             is_last = self._left_bytes <= LAST_ROUND_BYTES
             sequence, ends = self._host.shipped, dict(self._host.positions.ends)
             if is_last:

@@ -15,7 +15,7 @@ from pybroker.broker.app.mounts import Mount, mount_of, parse
 from pybroker.broker.app.pair_remedies import REMEDIES
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.role import Role
-from pybroker.store.members import Followed, Load, MemberFile, MemberRecord
+from pybroker.store.members import Followed, Load, MemberFile, MemberRecord, ReplicaReport
 
 ERROR, WARNING, ADVICE = Severity.ERROR, Severity.WARNING, Severity.ADVICE
 FULL = Load(connections=1, waiting=1, in_flight=1, is_full=True, memory_bytes=1, memory_bytes_max=1)
@@ -127,6 +127,27 @@ def test_each_finding_of_a_machine(given: Facts, expected: tuple[Severity, str])
 def test_each_finding_of_a_pair(members: list[Neighbour], expected: tuple[Severity, str]) -> None:
     settings = {"bind": "0.0.0.0", "openwire_brokers": "tcp://a:61616,tcp://b:61616"}
     assert found(facts(settings, members=members)) == [expected]
+
+
+@pytest.mark.parametrize("role", [Role.MASTER, Role.STANDBY])
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        ({}, []),
+        ({"in_sync": 1}, [(WARNING, "replication")]),
+        ({"minimum": 3}, [(ERROR, "replication")]),
+        ({"is_in_sync": False}, [(WARNING, "replication")]),
+        ({"master": ""}, [(ERROR, "replication")]),
+        ({"master": "", "problem": "this store lacks"}, [(ERROR, "replication")]),
+    ],
+)
+def test_other_members_of_a_replicated_cluster_are_not_in_the_store(
+    role: Role, report: dict[str, Any], expected: list[tuple[Severity, str]]
+) -> None:
+    known: dict[str, Any] = {"cluster": "c", "epoch": 1, "master": "a", "is_in_sync": True, "in_sync": 2, "minimum": 1}
+    settings = {"bind": "0.0.0.0", "openwire_brokers": "tcp://a:61616,tcp://b:61616"}
+    mine = member("a", role, host="here", replica=ReplicaReport(**(known | report)))
+    assert found(facts(settings, is_locked=True, members=[mine])) == expected
 
 
 def test_advice_for_failover() -> None:

@@ -1,5 +1,6 @@
 """`pybroker replica`: answers of a member in lines and exit codes, and a member that does not answer."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,28 @@ def test_a_directory_without_a_member(tmp_path: Path, monkeypatch: pytest.Monkey
     put(tmp_path, ANSWER_NAME, answer(EQUAL))  # to an earlier request
     with pytest.raises(StoreUnavailable, match="no member has answered"):
         ask(tmp_path, "verify")
+    assert get(tmp_path, REQUEST_NAME)["act"] == "verify"
+
+
+def test_two_commands_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to one would replace the answer to the other, which would wait in vain."""
+    (tmp_path / "replica").mkdir()
+    monkeypatch.setattr(replica_cli, "LOOK_SECONDS", 0.001)
+    refusals: list[str] = []
+
+    def second(_: Mapping[str, Any]) -> None:
+        with pytest.raises(StoreUnavailable, match="another command is asking its member") as refused:
+            ask(tmp_path, "repair")
+        refusals.append(str(refused.value))
+        put(tmp_path, ANSWER_NAME, get(tmp_path, ANSWER_NAME) | {"is_done": True})
+
+    def begin(root: Path, name: str, values: Mapping[str, Any]) -> None:
+        put(root, name, values)
+        put(root, ANSWER_NAME, answer(EQUAL) | {"id": values["id"], "is_done": False})
+
+    monkeypatch.setattr(replica_requests, "put", begin)
+    assert replica_cli.converse(tmp_path, {"act": "verify"}, second)["comparisons"] == [EQUAL]
+    assert len(refusals) == 1
     assert get(tmp_path, REQUEST_NAME)["act"] == "verify"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pybroker.broker.app import replica_cli, replica_requests
 from pybroker.broker.app.replica_cli import ReplicaExit, ask, code_of
-from pybroker.broker.app.replica_requests import REQUEST_NAME, ReplicaRequests, put
+from pybroker.broker.app.replica_requests import ANSWER_NAME, REQUEST_NAME, ReplicaRequests, get, put
 from pybroker.broker.app.replication import Replication
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.ports import CopyProgress, FollowerProgress
@@ -125,3 +125,29 @@ def test_repair_names_the_fetched_files(tmp_path: Path, monkeypatch: pytest.Monk
     found = answer(tmp_path, replication, "repair", monkeypatch)
     assert found["repaired"] == ["kahadb/db-1.log"]
     assert code_of(found) is ReplicaExit.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("act", "is_done", "expected"),
+    [
+        ("verify", False, {"is_done": True, "problem": "the member was restarted meanwhile: ask it again"}),
+        ("promote", False, {"is_done": True, "is_unknown": True}),
+        ("verify", True, {"is_done": True, "problem": ""}),
+    ],
+)
+def test_request_that_a_former_run_was_carrying_out_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str, is_done: bool, expected: Mapping[str, Any]
+) -> None:
+    """The command would wait for two minutes for a member that has been killed, and was started again."""
+    (tmp_path / "replica").mkdir()
+    put(tmp_path, REQUEST_NAME, {"id": "1", "act": act})
+    put(tmp_path, ANSWER_NAME, {"id": "1", "is_done": is_done, "problem": ""})
+
+    async def pause(_: float) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(asyncio, "sleep", pause)  # the first look is over
+    with pytest.raises(InterruptedError):
+        asyncio.run(ReplicaRequests(cast("Replication", SimpleNamespace()), "b", tmp_path).run())
+    found = get(tmp_path, ANSWER_NAME)
+    assert {**found, **expected} == found

@@ -7,9 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from pybroker.broker.app.replica_report import replica_report
 from pybroker.broker.app.replica_term import StreamSettings
 from pybroker.broker.app.replication import Replication, ReplicationSettings
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.replica.operations import FilePlace, Journal
+from pybroker.broker.domain.replica.reports import ComparisonResult, FileDifference
 from pybroker.locks.election.election_state import BeginEpoch, ElectionPolicy, ReadRegister, StopFollowing
 from pybroker.locks.election.record import ElectionRecord, ElectionSettings, MasterEntry, RecordedState
 from pybroker.locks.election.register import (
@@ -67,7 +72,9 @@ class _RecordedRegister:
         pass
 
 
-def make_member(root: Path, *, is_full: bool) -> tuple[Replication, _RecordedRegister]:
+def make_member(
+    root: Path, *, is_full: bool, policy: ElectionPolicy | None = None
+) -> tuple[Replication, _RecordedRegister]:
     """Return a member of a cluster that its former master has released, and the register."""
     identity_file = IdentityFile(root, boot=boot_id())
     identity = replace(identity_file.load(is_durable=True), cluster="c")
@@ -92,7 +99,7 @@ def make_member(root: Path, *, is_full: bool) -> tuple[Replication, _RecordedReg
         name="b",
         address="127.0.0.1:1",
         clients=(),
-        policy=ElectionPolicy(),
+        policy=policy or ElectionPolicy(),
         stream=StreamSettings(host="127.0.0.1", port=0),
         receiver=ReceiverSettings(),
         is_durable=True,
@@ -102,6 +109,33 @@ def make_member(root: Path, *, is_full: bool) -> tuple[Replication, _RecordedReg
 
 def test_member_that_cannot_change_the_register_waits_before_it_tries_again(tmp_path: Path) -> None:
     asyncio.run(_stand_in_vain(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (ElectionSettings(min_in_sync=2), "count, from when it was created: replicate_min is 2 here, and 1 there"),
+        (ElectionSettings(lease_ms=2000), f"replicate_lease is 2000 ms here, and {HOUR_MS} ms there"),
+        (ElectionSettings(lease_ms=HOUR_MS), ""),
+        (ElectionSettings(), ""),
+    ],
+)
+def test_settings_that_do_not_count_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, own: ElectionSettings, expected: str
+) -> None:
+    """Who raises `replicate_min` later would rely on disks that messages do not wait for."""
+    asyncio.run(_know_the_record(tmp_path, own))
+    found = [each for each in caplog.messages if "the settings of cluster orders" in each]
+    assert [expected in each for each in found] == ([True] if expected else [])
+
+
+async def _know_the_record(root: Path, own: ElectionSettings) -> None:
+    replication, _ = make_member(root, is_full=True, policy=ElectionPolicy(first_settings=own))
+    known = asyncio.Event()
+    replication.on_change = known.set
+    await replication.start()
+    await known.wait()
+    await replication.stop()
 
 
 async def _stand_in_vain(root: Path) -> None:
@@ -131,6 +165,32 @@ async def _stop_while_promoting(root: Path) -> None:
     record = register.state.record
     assert record is not None
     assert record.state is RecordedState.RELEASED
+
+
+def test_member_that_cannot_open_its_store_releases_the_cluster(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also for a reason that was not expected: otherwise it would hold the lease, and never serve."""
+    asyncio.run(_fail_while_promoting(tmp_path))
+    assert "cannot become master" in caplog.text
+    assert "a mistake" in caplog.text
+
+
+async def _fail_while_promoting(root: Path) -> None:
+    replication, register = make_member(root, is_full=False)
+    replication._keep = _make_mistake  # type: ignore[method-assign]
+    await replication.start()
+    for _ in range(2):
+        await register.swapped.wait()
+        register.swapped.clear()
+    await replication.stop()
+    record = register.state.record
+    assert record is not None
+    assert record.state is RecordedState.RELEASED
+
+
+def _make_mistake(**_: object) -> None:
+    raise RuntimeError("a mistake")
 
 
 def test_catch_up_that_begins_without_a_new_end_is_told(tmp_path: Path) -> None:
@@ -168,3 +228,61 @@ async def _decide_after_the_end(root: Path) -> None:
     replication._perform(StopFollowing())
     replication._perform(BeginEpoch(6, {"kahadb": 14, "scheduler": 11}))
     assert replication.elected is None
+
+
+def test_copy_that_cannot_be_begun_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a disk that has no space for the epoch, until it has."""
+    monkeypatch.setattr("pybroker.broker.app.replication.BEGIN_AGAIN_SECONDS", 0.01)
+    asyncio.run(_begin_copy_again(tmp_path))
+
+
+async def _begin_copy_again(root: Path) -> None:
+    replication, register = make_member(root, is_full=False)
+    record = register.state.record
+    assert record is not None
+    master = replace(record.master, replicate="127.0.0.1:1")
+    register.state = RegisterState(8, replace(record, state=RecordedState.SERVING, master=master))
+    problems: list[str] = []
+    keep = replication._keep
+    begun = asyncio.Event()
+
+    def keep_at_last(**changes: object) -> None:
+        problems.append(replica_report(replication).problem)
+        if len(problems) <= 3:
+            raise StoreUnavailable("store.json cannot be written: no space")
+        keep(**changes)
+        replication._loop.call_soon_threadsafe(begun.set)
+
+    replication._keep = keep_at_last  # type: ignore[method-assign]
+    await replication.start()
+    async with asyncio.timeout(30):
+        await begun.wait()
+        while replication.copy is None:  # noqa: ASYNC110 - the copying thread makes it next
+            await asyncio.sleep(0)
+    await replication.stop()
+    assert problems[0] == ""
+    assert "no space" in problems[3]
+    assert replication.copy_problem == ""
+
+
+def test_restart_does_not_forget_that_the_store_differed(tmp_path: Path) -> None:
+    """Else a damaged store would be promoted beside a sound one, until it was compared again an hour later."""
+    asyncio.run(_restart_with_damage(tmp_path))
+
+
+async def _restart_with_damage(root: Path) -> None:
+    damage = FileDifference(Journal.SCHEDULER, 12, is_masters=False)
+    was_damaged: list[bool] = []
+    for differences in ([damage], [], None):
+        replication, _ = make_member(root, is_full=True)
+        await replication.start()
+        store = replication.state.store
+        assert store is not None
+        was_damaged.append(store.is_damaged)
+        assert replication.activity.damaged == ((damage,) if store.is_damaged else ())
+        if differences is not None:
+            replication.verified(ComparisonResult(file_count=1, differences=differences))
+            await asyncio.sleep(0)
+            replication._look()
+        await replication.stop()
+    assert was_damaged == [False, True, False]

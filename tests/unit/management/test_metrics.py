@@ -278,6 +278,7 @@ REPLICA: dict[str, Any] = {
     "register_seconds": 0.25,
     "register_age_seconds": None,
     "lease_left_seconds": 3.5,
+    "grace_active": True,
     "last_verified_ms": 1000,
     "damaged": ["kahadb/db-3.log"],
 }
@@ -309,6 +310,7 @@ def test_a_replicated_member_has_its_cluster() -> None:
     assert found["pybroker_replica_in_sync_count", ""] == 2
     assert found["pybroker_replica_discarded_records_total", ""] == 258
     assert found["pybroker_replica_lease_left_seconds", ""] == 3.5
+    assert found["pybroker_replica_grace_active", ""] == 1
     assert found["pybroker_replica_damaged_files", ""] == 1
     assert found["pybroker_replica_last_verified_seconds", ""] > 1e9
     assert "pybroker_replica_register_age_seconds" not in text

@@ -1,6 +1,7 @@
 """Group commit between a source, a sink and a replica, none of which is real."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -53,7 +54,8 @@ class Desk:
         self.timers: list[Callback] = []
         self.lock: Exception | None = None
         self.replica = FakeReplica(self.log) if replicated else None
-        call_later = self.call_later if policy.gather_share else None
+        self.seconds = 0.0
+        call_later = self.call_later if policy.gather_share or policy.confirm_seconds_max else None
         self.given_way: list[int] = []
         world = runtime(
             self.loop.call_soon,
@@ -61,6 +63,7 @@ class Desk:
             fence=self.fence,
             call_later=call_later,
             give_way=self.given_way.append,
+            monotonic=lambda: time.monotonic() + self.seconds,
         )
         parts: dict[str, Any] = {"inline": self if inline else None, "replica": self.replica}
         self.commits = GroupCommit[str](self, self, policy, world, **parts)
@@ -505,3 +508,97 @@ class TestEnds:
         assert it.failures == [it.lock]
         with pytest.raises(StoreUnavailable, match="the store has stopped: lost"):
             it.commits.require_running()
+
+
+QUICK = CommitPolicy(noun="store", writer="test writer", inline_seconds_max=1.0, confirm_seconds_max=100.0)
+
+
+class TestQuickReplica:
+    @pytest.fixture(params=[False, True], ids=["thread", "inline"])
+    def held(self, desk: Build, request: pytest.FixtureRequest) -> Desk:
+        """A batch with one waiter that is written, and not confirmed, and a change after it."""
+        it = desk(QUICK, replicated=True, inline=request.param)
+        it.send("a")
+        it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
+        it.send("b")
+        it.loop.turn()
+        return it
+
+    def confirm(self, it: Desk, number: int) -> None:
+        it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
+        assert it.replica is not None
+        it.replica.confirm(number)
+
+    def test_changes_gather_until_the_batch_before_is_confirmed(self, held: Desk) -> None:
+        assert held.log == ["replica 1 a", "sink a"]
+        self.confirm(held, 1)
+        assert held.log[2:] == ["notified a"]
+        held.send("c")
+        held.run_until("sink bc")
+        assert held.log[3:] == ["replica 2 bc", "sink bc"]
+
+    def test_the_next_batch_waits_only_briefly_for_the_clients_that_were_answered(self, held: Desk) -> None:
+        self.confirm(held, 1)
+        held.loop.turn()
+        assert "replica 2 b" not in held.log
+        held.timers.pop()()
+        held.run_until("sink b")
+
+    def test_a_lone_client_waits_for_nobody(self, desk: Build) -> None:
+        it = desk(QUICK, replicated=True, inline=True)
+        for number, text in enumerate("abc", 1):
+            it.send(text)
+            it.loop.turn()
+            assert it.log[-1] == f"sink {text}"
+            self.confirm(it, number)
+            assert it.log[-1] == f"notified {text}"
+        assert not it.timers
+
+    def test_what_nobody_waits_for_is_held_too_and_written(self, desk: Build) -> None:
+        it = desk(QUICK, replicated=True, inline=True)
+        it.send("a")
+        it.loop.turn()
+        it.text += "b"
+        it.commits.wake()
+        it.loop.turn()
+        assert it.log == ["replica 1 a", "sink a"]
+        self.confirm(it, 1)
+        it.loop.turn()
+        it.timers.pop()()
+        it.run_until("sink b")
+
+    def test_a_job_does_not_wait_for_more_changes(self, held: Desk) -> None:
+        held.commits.submit(held.recorder("job"))
+        assert held.log[2:] == ["replica 2 b"]
+        held.run_until("sink b")
+        self.confirm(held, 2)
+        held.commits.close()
+        assert held.log[-2:] == ["job", "closed"]
+
+    def test_a_replica_that_is_slow_gets_each_batch_at_once(self, desk: Build) -> None:
+        it = desk(QUICK, replicated=True, inline=True)
+        assert it.replica is not None
+        for number in range(1, 9):
+            it.send("a")
+            it.loop.turn()
+            it.seconds += 1000.0
+            self.confirm(it, number)
+        it.send("b")
+        it.loop.turn()
+        it.send("c")
+        it.loop.turn()
+        assert it.log[-4:] == ["replica 9 b", "sink b", "replica 10 c", "sink c"]
+        it.replica.confirm(10)
+        assert it.log[-2:] == ["notified b", "notified c"]
+
+    def test_one_slow_confirmation_does_not_make_a_replica_slow(self, desk: Build) -> None:
+        it = desk(QUICK, replicated=True, inline=True)
+        it.send("a")
+        it.loop.turn()
+        it.seconds += 1000.0
+        self.confirm(it, 1)
+        it.send("b")
+        it.loop.turn()
+        it.send("c")
+        it.loop.turn()
+        assert it.log[-1] == "sink b"

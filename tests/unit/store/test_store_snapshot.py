@@ -323,7 +323,6 @@ def indexer(
     """Return what writes the index of a directory."""
     return SnapshotWriter(
         directory,
-        file_bytes_max=1000,
         runtime=runtime(fence=check),
         has_space=lambda _: True,
         is_wanted=lambda: wanted,
@@ -348,12 +347,15 @@ def test_one_index_is_written_at_a_time(journal: Path) -> None:
 
 def test_a_snapshot_is_due_after_time_and_growth(tmp_path: Path) -> None:
     writer = indexer(tmp_path, grown=1500)
+    (tmp_path / data_file_name(8)).write_bytes(bytes(1500))
+    (tmp_path / data_file_name(9)).write_bytes(bytes(1000))
     assert not writer.is_due(Location(9, 0), 0)
     assert not writer.is_due(Location(9, 0), INTERVAL_MS - 1)
     assert writer.is_due(Location(9, 0), 2 * INTERVAL_MS)
     writer.set_covered(Location(9, 0), {})
     assert not writer.is_due(Location(10, 499), 4 * INTERVAL_MS)
     assert writer.is_due(Location(10, 500), 6 * INTERVAL_MS)
+    assert not writer.is_due(Location(5000, 499), 8 * INTERVAL_MS), "numbers that no file has count nothing"
 
 
 def test_a_clean_stop_writes_none_for_a_standby_or_small_journal(journal: Path) -> None:
@@ -365,6 +367,11 @@ def test_a_clean_stop_writes_none_for_a_standby_or_small_journal(journal: Path) 
     indexer(journal, wanted=False).end(Location(2, 0), never)
     indexer(journal, grown=10_000).end(Location(2, 0), never)
     assert not (journal / SNAPSHOT_NAME).exists()
+
+
+def test_a_directory_that_cannot_be_read_is_only_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    indexer(tmp_path / "gone").end(Location(2, 0), lambda: pytest.fail("there is nothing to write into"))
+    assert "the next start may take longer" in caplog.text
 
 
 def test_a_clean_stop_writes_one_if_a_covered_file_changed(journal: Path) -> None:

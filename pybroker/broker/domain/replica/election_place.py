@@ -58,7 +58,7 @@ def without_password(url: str) -> str:
     """Return the URL of an election store without passwords."""
     scheme = url.partition("://")[0]
     if scheme not in ("postgresql", "postgres"):
-        return url  # etcd's has none
+        return url  # those of etcd and Kubernetes have none
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     options = [each for each in parse_qsl(parts.query, keep_blank_values=True) if each[0] not in _SECRET_OPTIONS]

@@ -32,6 +32,8 @@
 | 21 COMPARED  | follower | there u8, CRC-32 u32                                                        |
 | 22 VERIFIED  | master   | a JSON text, see `reports`                                                  |
 | 23 REPAIR    | follower | (journal u8, file u32) …                                                    |
+| 24 READ      | master   | journal u8, file u32, offset u32                                            |
+| 25 RECORD    | follower | left u32, bytes                                                             |
 
 A text has its length as u32 before it. FETCHED and BATCH hold whole batches with `left` 0; only one that is too long
 for a frame comes in pieces, and `left` is what is missing of it. An operation in pieces has one sequence.
@@ -40,6 +42,9 @@ STATUS may come before HELLO. COMPARE asks for the checksum of a part of a data 
 stream; `left` is what is still to be compared behind it. The answers come in the order of the questions. REPAIR has
 the master send files as a whole, and compare the stores again.
 
+READ asks for a record that the master's own disk does not give back. RECORD has it, with its header, in pieces if it is
+long, of which `left` bytes follow; it is empty if there is none in a sound batch.
+
 Each type has a limit of its own, which is checked before the frame's bytes are gathered. A peer that was not
 authenticated has not come so far (see `pybroker.transports.replica.handshake`).
 
@@ -47,11 +52,10 @@ Source: specification of replication, 4.1.
 """
 
 import enum
-import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from pybroker.broker.domain.big_endian import (
     BYTE_AND_THREE_UNSIGNED_INTS,
@@ -59,6 +63,15 @@ from pybroker.broker.domain.big_endian import (
     BYTE_AND_UNSIGNED_INT,
     BYTE_AND_UNSIGNED_LONG,
     UNSIGNED_INT,
+)
+from pybroker.broker.domain.replica.frame_texts import (
+    TEXT_BYTES_MAX,
+    encode_text,
+    member_of,
+    number_of,
+    split_text,
+    string_of,
+    text_values,
 )
 from pybroker.broker.domain.replica.manifest import (
     MANIFEST_BYTES_MAX,
@@ -84,14 +97,12 @@ from pybroker.broker.domain.replica.reports import DIFFERENCES_MAX, ClusterRepor
 from pybroker.broker.domain.replica.seals import FrameSeal, is_equal
 
 PROTOCOL_VERSION: Final = 1
-"""A member also speaks the version before its own, if there is one."""
+PROTOCOL_VERSION_MIN: Final = 1
+"""A member also speaks the version before its own, if there is one: members are upgraded one after the other."""
 
 FRAME_BYTES_MAX: Final = 8 << 20
 PIECE_BYTES: Final = 1 << 20
 """Bytes of a batch, or of a file, in one frame: longer ones are divided."""
-
-TEXT_BYTES_MAX: Final = 16 << 10
-"""The record of a register has 4 KB at most, names and ids some hundred bytes."""
 
 SENTENCE_BYTES_MAX: Final = 4 << 10
 
@@ -136,6 +147,8 @@ class FrameType(enum.IntEnum):
     COMPARED = 21
     VERIFIED = 22
     REPAIR = 23
+    READ = 24
+    RECORD = 25
 
 
 FROM_FOLLOWER: Final[Mapping[int, int]] = {
@@ -148,6 +161,7 @@ FROM_FOLLOWER: Final[Mapping[int, int]] = {
     FrameType.VERIFY: 0,
     FrameType.COMPARED: _COMPARED.size,
     FrameType.REPAIR: _FILE.size * DIFFERENCES_MAX,
+    FrameType.RECORD: UNSIGNED_INT.size + PIECE_BYTES,
 }
 """The types that a master takes, with the most bytes of their payloads."""
 
@@ -167,6 +181,7 @@ FROM_MASTER: Final[Mapping[int, int]] = {
     FrameType.REPORT: REPORT_BYTES_MAX,
     FrameType.COMPARE: _COMPARE.size,
     FrameType.VERIFIED: REPORT_BYTES_MAX,
+    FrameType.READ: _CUT.size,
 }
 """The types that a follower takes, with the most bytes of their payloads."""
 
@@ -190,6 +205,12 @@ class Hello(NamedTuple):
     member: ReplicaMember
     revision: int
     manifest: Manifest
+
+
+def agreed_version(hello: Hello) -> int:
+    """Return the highest version of the protocol that a follower and this master speak; 0 if there is none."""
+    version = min(hello.version_max, PROTOCOL_VERSION)
+    return version if version >= max(hello.version_min, PROTOCOL_VERSION_MIN) else 0
 
 
 class MasterPlan(NamedTuple):
@@ -368,6 +389,32 @@ class RepairRequest(NamedTuple):
     files: Sequence[tuple[Journal, int]]
 
 
+class ReadRecord(NamedTuple):
+    """A master's request for a record that its own disk does not give back.
+
+    Attributes:
+        journal: its journal.
+        file_id: the data file.
+        offset: where the record begins.
+    """
+
+    journal: Journal
+    file_id: int
+    offset: int
+
+
+class RecordPiece(NamedTuple):
+    """A piece of a follower's copy of a record, as the answer to `ReadRecord`.
+
+    Attributes:
+        left: bytes of the record that follow in other pieces.
+        content: the piece; empty: the follower has no such record in a sound batch.
+    """
+
+    left: int
+    content: Payload
+
+
 FrameBody = (
     Hello
     | MasterPlan
@@ -391,6 +438,8 @@ FrameBody = (
     | Compared
     | Verified
     | RepairRequest
+    | ReadRecord
+    | RecordPiece
 )
 
 
@@ -425,6 +474,9 @@ class StreamDecoder:
         self._limits = limits
         self._seal = seal
         self._buffer = bytearray()
+        """The beginning of a frame whose rest has not come."""
+        self._missing_to = 0
+        """The length that the buffer must have before there is more to see."""
 
     def receive(self, data: Payload) -> list[StreamFrame]:
         """Return the frames that these bytes complete.
@@ -433,14 +485,20 @@ class StreamDecoder:
             MalformedFrame: a frame is too long, of another type, damaged, or has another payload than its type. None of
                 the frames of this call are returned.
         """
-        self._buffer += data
+        view = memoryview(data)
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._missing_to:
+                return []
+            view, self._buffer = memoryview(self._buffer), bytearray()
         frames: list[StreamFrame] = []
-        at = 0
-        with memoryview(self._buffer) as view:
-            while (end := self._end(view, at)) <= len(view):
-                frames.append(self._frame(view[at + 4 : end]))
-                at = end
-        del self._buffer[:at]
+        at, size = 0, len(view)
+        while (end := self._end(view, at)) <= size:
+            frames.append(self._frame(view[at + 4 : end]))
+            at = end
+        if at < size:
+            self._buffer += view[at:]
+            self._missing_to = end - at
         return frames
 
     def _end(self, view: memoryview, at: int) -> int:
@@ -459,13 +517,20 @@ class StreamDecoder:
 
     def _frame(self, view: memoryview) -> StreamFrame:
         content = view[: -self._seal.byte_count]
-        if not is_equal(self._seal.next((content,)), bytes(view[len(content) :])):
+        if not is_equal(self._seal.next((content,)), view[len(content) :]):
             raise MalformedFrame("a frame is damaged: its checksum differs")
         kind, sequence = HEADER.unpack_from(content)
         try:
-            return StreamFrame(sequence, _body(FrameType(kind), content[HEADER.size :]))
+            return StreamFrame(sequence, _body(_TYPES[kind], content[HEADER.size :]))
         except struct.error as error:
             raise MalformedFrame(f"a frame of type {kind} has a payload of another length") from error
+
+
+_TYPES: Final[Mapping[int, FrameType]] = {int(each): each for each in FrameType}
+
+
+_WISHES: Final = tuple(FollowerWishes(may_stand=not each & 1, wants_to_serve=bool(each & 2)) for each in range(4))
+"""By the bits 2 and 3 of a confirmation's flags."""
 
 
 def _body(kind: FrameType, payload: memoryview) -> FrameBody:
@@ -479,8 +544,7 @@ def _body(kind: FrameType, payload: memoryview) -> FrameBody:
             return Ping(*_PING.unpack(payload))
         case FrameType.CONFIRM:
             written, clock, flags = _CONFIRM.unpack(payload)
-            wishes = FollowerWishes(may_stand=not flags & 4, wants_to_serve=bool(flags & 8))
-            return Confirm(written, clock, bool(flags & 1), bool(flags & 2), wishes)
+            return Confirm(written, clock, bool(flags & 1), bool(flags & 2), _WISHES[flags >> 2 & 3])
         case FrameType.BEGIN:
             journal, file_id = _FILE.unpack(payload)
             return BeginFile(as_journal(journal), file_id)
@@ -531,6 +595,12 @@ def _about_comparisons(kind: FrameType, payload: memoryview) -> FrameBody:
             return Verified(ComparisonResult.decode(bytes(payload)))
         case FrameType.REPAIR:
             return RepairRequest([(as_journal(number), file_id) for number, file_id in _FILE.iter_unpack(payload)])
+        case FrameType.READ:
+            journal, file_id, offset = _CUT.unpack(payload)
+            return ReadRecord(as_journal(journal), file_id, offset)
+        case FrameType.RECORD:
+            (left,) = UNSIGNED_INT.unpack_from(payload)
+            return RecordPiece(left, bytes(payload[UNSIGNED_INT.size :]))
         case _:
             raise MalformedFrame(f"a frame of type {kind}")
 
@@ -544,64 +614,19 @@ def _remove(payload: memoryview) -> RemoveFiles:
 
 
 def _hello(payload: memoryview) -> Hello:
-    text, rest = _text(payload)
-    values = _values(text)
-    version_min, version_max = _number(values, "version_min"), _number(values, "version_max")
-    return Hello(version_min, version_max, _member(values), _number(values, "revision"), decode_manifest(rest))
+    text, rest = split_text(payload)
+    values = text_values(text)
+    version_min, version_max = number_of(values, "version_min"), number_of(values, "version_max")
+    return Hello(version_min, version_max, member_of(values), number_of(values, "revision"), decode_manifest(rest))
 
 
 def _plan(payload: memoryview) -> MasterPlan:
-    text, rest = _text(payload)
-    values = _values(text)
-    election = _string(values, "election") if "election" in values else ""
-    register = RegisterSnapshot(_number(values, "revision"), _string(values, "register").encode(), election)
-    version, epoch = _number(values, "version"), _number(values, "epoch")
-    return MasterPlan(version, epoch, _member(values), register, decode_plan(rest))
-
-
-def _text(payload: memoryview) -> tuple[bytes, memoryview]:
-    """Return the text at the beginning, and what follows it."""
-    (length,) = UNSIGNED_INT.unpack_from(payload)
-    if length > TEXT_BYTES_MAX or 4 + length > len(payload):
-        raise MalformedFrame(f"a text of {length} bytes")
-    return bytes(payload[4 : 4 + length]), payload[4 + length :]
-
-
-def _values(text: bytes) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MalformedFrame("a text is not JSON") from error
-    if not isinstance(values, dict):
-        raise MalformedFrame("a text is no JSON object")
-    return values  # pyright: ignore[reportUnknownVariableType]
-
-
-def _member(values: dict[str, Any]) -> ReplicaMember:
-    return ReplicaMember(
-        cluster=_string(values, "cluster"),
-        store=_string(values, "store"),
-        run=_string(values, "life"),
-        name=_string(values, "name"),
-    )
-
-
-def _number(values: dict[str, Any], key: str) -> int:
-    value = values.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise MalformedFrame(f"{key} is no number")
-    return value
-
-
-def _string(values: dict[str, Any], key: str) -> str:
-    value = values.get(key)
-    if not isinstance(value, str):
-        raise MalformedFrame(f"{key} is no text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise MalformedFrame(f"{key} is no text") from error
-    return value
+    text, rest = split_text(payload)
+    values = text_values(text)
+    election = string_of(values, "election") if "election" in values else ""
+    register = RegisterSnapshot(number_of(values, "revision"), string_of(values, "register").encode(), election)
+    version, epoch = number_of(values, "version"), number_of(values, "epoch")
+    return MasterPlan(version, epoch, member_of(values), register, decode_plan(rest))
 
 
 def _sentence(payload: memoryview) -> str:
@@ -683,10 +708,7 @@ def _payload(body: FrameBody) -> tuple[FrameType, Sequence[Payload]]:
     match body:
         case BatchPiece(journal, file_id, offset, left, content, is_live):
             kind = FrameType.BATCH if is_live else FrameType.FETCHED
-            return kind, (
-                _PIECE.pack(journal, file_id, offset, left),
-                content,
-            )
+            return kind, (_PIECE.pack(journal, file_id, offset, left), content)
         case Ping():
             return FrameType.PING, (_PING.pack(*body),)
         case Confirm(written, clock, has_promised, is_short_of_space, (may_stand, wants_to_serve)):
@@ -697,28 +719,19 @@ def _payload(body: FrameBody) -> tuple[FrameType, Sequence[Payload]]:
         case CutFile():
             return FrameType.CUT, (_CUT.pack(*body),)
         case ReplacePiece(journal, file_id, length, crc, offset, content):
-            return FrameType.REPLACE, (
-                _REPLACE.pack(journal, file_id, length, crc, offset),
-                content,
-            )
+            return FrameType.REPLACE, (_REPLACE.pack(journal, file_id, length, crc, offset), content)
         case RemoveFiles(journal, file_ids):
-            return FrameType.REMOVE, (
-                bytes([journal]),
-                *map(UNSIGNED_INT.pack, file_ids),
-            )
+            return FrameType.REMOVE, (bytes([journal]), *map(UNSIGNED_INT.pack, file_ids))
         case StreamLive():
             return FrameType.LIVE, ()
         case Hello(version_min, version_max, member, revision, manifest):
             values = {"version_min": version_min, "version_max": version_max, "revision": revision}
-            return FrameType.HELLO, (
-                *_texted(values, member),
-                encode_manifest(manifest),
-            )
+            return FrameType.HELLO, (*encode_text(values, member), encode_manifest(manifest))
         case MasterPlan(version, epoch, member, register, plan):
             values = {"version": version, "epoch": epoch, "revision": register.revision}
             record = {"register": register.content.decode(), "election": register.election}
             return FrameType.PLAN, (
-                *_texted(values | record, member),
+                *encode_text(values | record, member),
                 encode_plan(plan),
             )
         case Leave(sentence):
@@ -745,13 +758,9 @@ def _payload(body: FrameBody) -> tuple[FrameType, Sequence[Payload]]:
             return FrameType.VERIFIED, (result.encode(),)
         case RepairRequest(files):
             return FrameType.REPAIR, (*(_FILE.pack(*each) for each in files),)
+        case ReadRecord():
+            return FrameType.READ, (_CUT.pack(*body),)
+        case RecordPiece(left, content):
+            return FrameType.RECORD, (UNSIGNED_INT.pack(left), content)
         case _:
             assert_never(body)
-
-
-def _texted(values: dict[str, Any], member: ReplicaMember) -> tuple[bytes, bytes]:
-    """Return the length and the bytes of a JSON text."""
-    named = {"cluster": member.cluster, "store": member.store, "life": member.run, "name": member.name}
-    text = json.dumps(values | named, ensure_ascii=False).encode()
-    assert len(text) <= TEXT_BYTES_MAX, "a record has 4 KB at most"
-    return UNSIGNED_INT.pack(len(text)), text

@@ -8,10 +8,12 @@
 | there                        | longer, its beginning has the master's CRC    | CUT, and keep what is cut off      |
 | there                        | anything else                                 | REPLACE as a whole, and keep it    |
 | missing                      | below a file that both have                   | REMOVE: it was collected           |
+| missing                      | of the master's term, below its newest        | REMOVE: it was collected           |
 | missing                      | anything else                                 | DROP, and keep it                  |
 
 A file that is missing in the master was collected, or is a former master's that was never confirmed. Both hold for a
-file behind the last common one. Below that one both have the same history, so the file was collected.
+file behind the last common one. Below that one both have the same history, so the file was collected. So it was if its
+number was first used in this master's term: the follower has it from this master, whose file is gone.
 
 A plan that only appends to what the follower has leaves a store at each moment that is a beginning of the master's. The
 others pass through states that are not, in which the follower must not become the master; see `is_orderly`.
@@ -100,7 +102,11 @@ def wanted_prefixes(master: Manifest, follower: Manifest) -> WantedPrefixes:
 
 
 def make_plan(
-    master: Manifest, follower: Manifest, of_master: Mapping[Prefix, int], of_follower: Mapping[Prefix, int]
+    master: Manifest,
+    follower: Manifest,
+    of_master: Mapping[Prefix, int],
+    of_follower: Mapping[Prefix, int],
+    first_files: Mapping[Journal, int] | None = None,
 ) -> Sequence[PlanEntry]:
     """Return the plan, an entry for each file that one of the two has, in ascending order.
 
@@ -109,8 +115,10 @@ def make_plan(
         follower: the follower's.
         of_master: checksums of beginnings of the master's files, see `wanted_prefixes`.
         of_follower: checksums of beginnings of the follower's.
+        first_files: the first number of the master's term, for each journal that it is known of.
     """
     theirs = {(each.journal, each.file_id): each for each in follower}
+    newest = {each.journal: each.file_id for each in master}
     plan: list[PlanEntry] = []
     common: dict[Journal, int] = {}
     """The last file of each journal whose contents in the one are a beginning of those in the other."""
@@ -131,7 +139,9 @@ def make_plan(
             common[journal] = file_id
         plan.append(PlanEntry(journal, file_id, action, start, length))
     for journal, file_id in theirs:
-        action = PlanAction.REMOVE if file_id < common.get(journal, 0) else PlanAction.DROP
+        first = (first_files or {}).get(journal, file_id + 1)
+        is_collected = file_id < common.get(journal, 0) or first <= file_id < newest.get(journal, 0)
+        action = PlanAction.REMOVE if is_collected else PlanAction.DROP
         plan.append(PlanEntry(journal, file_id, action, 0, 0))
     return sorted(plan)
 

@@ -66,6 +66,6 @@ class HmacSeal:
         return mac.digest()[:_HMAC_BYTES]
 
 
-def is_equal(one: bytes, other: bytes) -> bool:
+def is_equal(one: bytes, other: bytes | memoryview) -> bool:
     """Compare two ends in a time that does not depend on their bytes."""
     return hmac.compare_digest(one, other)

@@ -42,6 +42,10 @@ class FollowerStore(Protocol):
         """
         ...
 
+    def regain_space(self) -> bool:
+        """Hold the reserve for a full disk again, if there is space for it; return True if it is held."""
+        ...
+
     def checksum(self, journal: Journal, file_id: int, length: int) -> int:
         """Return the CRC-32 of the beginning of a file; 0 if it is shorter.
 
@@ -55,6 +59,7 @@ class FollowerStore(Protocol):
 
         Raises:
             StreamMismatch: the plan is not one for these files; nothing was changed.
+            FollowerDiskFull: there is no space for more; what the plan removes is removed.
             StoreUnavailable: a file cannot be changed.
         """
         ...
@@ -79,6 +84,14 @@ class FollowerStore(Protocol):
 
         Raises:
             StoreUnavailable: it cannot be read for another reason.
+        """
+        ...
+
+    def record(self, journal: Journal, file_id: int, offset: int) -> bytes:
+        """Return the record at an offset, with its header; nothing if there is none in a sound batch.
+
+        Raises:
+            StoreUnavailable: the file cannot be read, for another reason than damage.
         """
         ...
 

@@ -74,6 +74,21 @@ def test_file_below_a_common_one_was_collected() -> None:
     ]
 
 
+def test_file_of_the_masters_term_was_collected() -> None:
+    """A follower that was away for long may have no file in common with its master any more."""
+    master, follower = files((7, 9), (8, 9)), files((3, 9), (5, 9), (6, 9), (9, 9))
+    plan = make_plan(master, follower, {}, {}, {M: 5})
+    assert [(entry.file_id, entry.action) for entry in plan] == [
+        (3, PlanAction.DROP),  # of a former term: it may never have been confirmed
+        (5, PlanAction.REMOVE),
+        (6, PlanAction.REMOVE),
+        (7, PlanAction.FETCH),
+        (8, PlanAction.FETCH),
+        (9, PlanAction.DROP),
+    ]
+    assert is_orderly(make_plan(master, files((5, 9), (6, 9)), {}, {}, {M: 5}))
+
+
 def test_journals_are_compared_by_themselves() -> None:
     theirs = [*files((1, 9)), ManifestFile(S, 1, 3, CRC)]
     mine = [*files((1, 9)), ManifestFile(S, 2, 3, CRC)]

@@ -1,5 +1,6 @@
 """Frames of the replication stream: round trips, limits, and bytes that are none."""
 
+import json
 import struct
 import tracemalloc
 from collections.abc import Mapping, Sequence
@@ -8,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.broker.domain.replica.frame_texts import TEXT_BYTES_MAX
 from pybroker.broker.domain.replica.frames import (
     FRAME_BYTES_MAX,
     FROM_FOLLOWER,
     FROM_MASTER,
     PIECE_BYTES,
-    TEXT_BYTES_MAX,
     BatchPiece,
     Compare,
     Compared,
@@ -27,6 +28,8 @@ from pybroker.broker.domain.replica.frames import (
     Measure,
     Measured,
     Ping,
+    ReadRecord,
+    RecordPiece,
     RefusedFrame,
     RepairRequest,
     ReplacePiece,
@@ -90,6 +93,7 @@ BODIES_OF_MASTER: Sequence[FrameBody] = [
     Compare(Journal.SCHEDULER, 2**31, 2**32 - 1, 4 << 20, 2**40),
     Verified(ComparisonResult(3, 2**40, [FileDifference(Journal.SCHEDULER, 7, is_masters=True)], "not whole")),
     Verified(ComparisonResult(differences=[])),
+    ReadRecord(Journal.MESSAGES, 3, 2**31 - 1),
 ]
 BODIES_OF_FOLLOWER: Sequence[FrameBody] = [
     Hello(1, 2, MEMBER, 9, MANIFEST),
@@ -106,6 +110,8 @@ BODIES_OF_FOLLOWER: Sequence[FrameBody] = [
     Compared(None),
     Compared(2**32 - 1),
     RepairRequest([(Journal.MESSAGES, 3), (Journal.SCHEDULER, 2**32 - 1)]),
+    RecordPiece(7, b"a piece of a record"),
+    RecordPiece(0, b""),
 ]
 SIDES = [(body, FROM_MASTER) for body in BODIES_OF_MASTER] + [(body, FROM_FOLLOWER) for body in BODIES_OF_FOLLOWER]
 
@@ -219,6 +225,38 @@ def test_text_that_is_no_member_is_refused(text: bytes) -> None:
     data = b"".join(sealed(CrcSeal(), FrameType.HELLO, 0, (payload,)))
     with pytest.raises(MalformedFrame):
         StreamDecoder(FROM_FOLLOWER, CrcSeal()).receive(data)
+
+
+def test_unknown_fields_of_a_newer_member_are_ignored() -> None:
+    """A rolling upgrade has members of two versions, of which the newer one may say more of itself."""
+    plan = MasterPlan(1, 43, MEMBER, RegisterSnapshot(9, b"{}"), PLAN)
+    for frame, kind, limits in (
+        (Hello(1, 2, MEMBER, 9, MANIFEST), FrameType.HELLO, FROM_FOLLOWER),
+        (plan, FrameType.PLAN, FROM_MASTER),
+    ):
+        payload = encode_frame(CrcSeal(), StreamFrame(0, frame))[13:-4]
+        (length,) = struct.unpack_from(">I", payload)
+        longer = json.dumps({"zone": {"name": "b"}, **json.loads(payload[4 : 4 + length])}).encode()
+        changed = struct.pack(">I", len(longer)) + longer + payload[4 + length :]
+        data = b"".join(sealed(CrcSeal(), kind, 0, (changed,)))
+        assert StreamDecoder(limits, CrcSeal()).receive(data) == [StreamFrame(0, frame)]
+
+
+def test_frames_that_somebody_still_looks_at_do_not_stop_the_next_ones() -> None:
+    """A profiler or a debugger keeps the memory views of a call for a moment."""
+
+    class Keeping(CrcSeal):
+        def next(self, pieces: Sequence[bytes | memoryview]) -> bytes:
+            kept.extend(pieces)
+            return super().next(pieces)
+
+    kept: list[bytes | memoryview] = []
+    frames = [StreamFrame(number, Confirm(number, 0, has_promised=False)) for number in range(1, 4)]
+    data = b"".join(encode_frame(CrcSeal(), frame) for frame in frames)
+    decoder = StreamDecoder(FROM_FOLLOWER, Keeping())
+    found = [frame for at in range(0, len(data), 7) for frame in decoder.receive(data[at : at + 7])]
+    assert found == frames
+    assert kept
 
 
 def test_frames_of_another_order_or_key_are_refused() -> None:

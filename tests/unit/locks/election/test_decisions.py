@@ -28,6 +28,7 @@ from pybroker.locks.election.election_state import (
     MasterHeard,
     MasterResigned,
     OpenPorts,
+    PromotionForced,
     QuiesceClients,
     ReadFailed,
     ReadRegister,
@@ -110,6 +111,10 @@ class Member:
         """Have the swap that was decided on succeed."""
         swap = self.swap
         return self.on(SwapAnswered(SwapResult(True, RegisterState(swap.revision + 1, swap.record))))
+
+    def examined(self) -> "Member":
+        """Have the own store examined, after a mastery."""
+        return self.on(StoreExamined(SOUND))
 
     def confirms(
         self, sequence: int, *, store: str = "s-a", sent: float | None = None, promise: bool = True
@@ -515,6 +520,7 @@ def test_master_goes_on_while_every_required_member_promises(promise: bool) -> N
             member.confirms(10, sent=sent, promise=promise)
         member.on(SwapFailed()).on(TimePassed(), after=1.0)
     assert (member.role is ElectionRole.SERVING) is promise
+    assert decisions.is_graced(member.state, member.now) is promise
     if promise:
         assert not may_tell(member.state, sent + COUNTED), "counted from when the ping was sent"
 
@@ -523,6 +529,8 @@ def test_master_without_others_goes_on_by_itself() -> None:
     member = serving()
     assert decisions.required_stores(member.state) == {"s-b"}
     assert may_tell(member.state, member.now + 3600)
+    assert decisions.is_graced(member.state, member.now + 3600)
+    assert not decisions.is_graced(member.state, member.now)
     assert not may_tell(member.state._replace(policy=ElectionPolicy(gives_grace=False)), member.now + 3600)
 
 
@@ -624,7 +632,7 @@ def test_switchover_waits_for_confirmations_and_names_the_successor() -> None:
     assert (released.state, released.successor, released.in_sync) == (RecordedState.RELEASED, "s-a", TWO.in_sync)
     assert member.role is ElectionRole.FOLLOWING
     assert member.has(StepDown), "at once: it may take effect though its answer is lost"
-    member.on(SwapAnswered(SwapResult(True, RegisterState(20, released))))
+    member.on(SwapAnswered(SwapResult(True, RegisterState(20, released)))).examined()
     assert not member.on(TimePassed()).has(SwapRegister), "others first"
     assert member.on(TimePassed(), after=LEASE).has(SwapRegister)
 
@@ -633,7 +641,7 @@ def test_orderly_stop_is_taken_over_by_any_but_the_same_run() -> None:
     member = serving().on(ReleaseRequested()).on(ClientsQuiesced(10))
     released = member.swap.record
     assert released.successor == ""
-    member.on(SwapAnswered(SwapResult(True, RegisterState(20, released))))
+    member.on(SwapAnswered(SwapResult(True, RegisterState(20, released)))).examined()
     assert not member.on(TimePassed()).has(SwapRegister)
     again = Member(replace(B, run="r-b-2")).on(StoreExamined(SOUND)).reads(20, released)
     assert again.on(TimePassed()).has(SwapRegister)
@@ -735,6 +743,7 @@ EVENTS: list[ElectionEvent] = [
     SwapFailed(),
     MasterHeard(43),
     MasterHandedOver(),
+    PromotionForced(30),
     EpochBegun(11),
     RecordsSynced(12),
     JournalsReported({KAHADB: 52}, {}),
@@ -759,7 +768,7 @@ AS_MASTER = {
 }
 ALWAYS = {TimePassed, StoreExamined, RegisterRead, ReadFailed, RegisterChanged, SwapAnswered, SwapFailed}
 EFFECTIVE = {
-    ElectionRole.FOLLOWING: ALWAYS | {MasterHeard, MasterHandedOver},
+    ElectionRole.FOLLOWING: ALWAYS | {MasterHeard, MasterHandedOver, PromotionForced},
     ElectionRole.STANDING: ALWAYS,
     ElectionRole.PROMOTING: ALWAYS | AS_MASTER,
     ElectionRole.SERVING: ALWAYS | AS_MASTER | {ReleaseRequested},
@@ -770,7 +779,7 @@ EFFECTIVE = {
 
 
 def test_table_of_events_is_complete() -> None:
-    others = {MasterHeard, MasterHandedOver, ReleaseRequested, ClientsQuiesced}
+    others = {MasterHeard, MasterHandedOver, PromotionForced, ReleaseRequested, ClientsQuiesced}
     assert {type(event) for event in EVENTS} == ALWAYS | AS_MASTER | others
     assert {role: {*handlers} for role, handlers in decisions._TABLE.items()} == EFFECTIVE
 

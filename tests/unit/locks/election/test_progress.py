@@ -1,5 +1,6 @@
-"""A member in sync that has to catch up again answers pings and confirms nothing: clients must not wait for it."""
+"""A member in sync that confirms nothing but pings, or everything late: clients must not wait for it all the time."""
 
+from pybroker.locks.election.decisions import LATE_TIMEOUTS
 from pybroker.locks.election.election_state import FollowerJoined, FollowerLost, RecordsSynced, SwapRegister, TimePassed
 from tests.unit.locks.election.test_decisions import TWO as AT_LEAST_TWO
 from tests.unit.locks.election.test_decisions import Member, serving
@@ -43,4 +44,29 @@ def test_member_that_has_confirmed_everything_stays() -> None:
 
 def test_too_few_are_left_without_the_member_that_catches_up() -> None:
     swaps = ping_for(rejoined(serving(AT_LEAST_TWO)), TIMEOUT + 1, 0)
+    assert all(swap.record.in_sync == {"s-a", "s-b"} for swap in swaps)
+
+
+def writing(member: Member, seconds: float, behind_max: int) -> list[SwapRegister]:
+    """Write four records a second, and have two confirmed, or more lest too many wait; return the swaps."""
+    swaps = []
+    for count in range(1, 1 + round(seconds / 0.25)):
+        member.on(RecordsSynced(10 + count), after=0.25).on(TimePassed())
+        if member.has(SwapRegister):
+            swaps.append(member.swap)
+            member.wins()
+        member.confirms(10 + max(count // 2, count - behind_max))
+    return swaps
+
+
+def test_member_that_falls_behind_more_and_more_leaves_the_set() -> None:
+    """It confirms something all the time, as a standby behind a slow link does."""
+    late_after = LATE_TIMEOUTS * TIMEOUT
+    assert all(swap.record.in_sync == {"s-a", "s-b"} for swap in writing(in_sync(), late_after, 1_000))
+    assert writing(in_sync(), 4 * late_after, 1_000)[-1].record.in_sync == {"s-b"}
+
+
+def test_member_that_is_always_a_little_late_stays() -> None:
+    late_after = LATE_TIMEOUTS * TIMEOUT
+    swaps = writing(in_sync(), 4 * late_after, round(late_after / 2 / 0.25))
     assert all(swap.record.in_sync == {"s-a", "s-b"} for swap in swaps)

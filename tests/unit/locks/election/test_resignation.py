@@ -4,20 +4,24 @@ from dataclasses import replace
 
 from pybroker.locks.election.decisions import may_tell
 from pybroker.locks.election.election_state import (
+    BeginEpoch,
     ClientsQuiesced,
     ElectionRole,
+    EpochBegun,
     FollowerJoined,
     MasterHandedOver,
     MasterResigned,
     ReadRegister,
+    RecordsSynced,
     ReleaseRequested,
     StepDown,
+    SwapFailed,
     SwapRegister,
     TimePassed,
 )
 from pybroker.locks.election.record import RecordedState
 from pybroker.locks.election.register import RegisterState
-from tests.unit.locks.election.test_decisions import LEASE, TWO, A, Member, follower, serving
+from tests.unit.locks.election.test_decisions import LEASE, RECORD, TWO, A, Member, follower, promoting, serving
 
 
 def test_master_that_resigns_releases_the_cluster_and_lets_others_stand_first() -> None:
@@ -26,9 +30,32 @@ def test_master_that_resigns_releases_the_cluster_and_lets_others_stand_first() 
     assert not may_tell(member.state, member.now)
     assert member.swap.record.state is RecordedState.RELEASED
     assert member.swap.record.in_sync == TWO.in_sync
-    member.wins()
+    member.wins().examined()
     assert member.on(TimePassed(), after=LEASE / 2).role is ElectionRole.FOLLOWING
     assert member.on(TimePassed(), after=LEASE / 2).role is ElectionRole.STANDING
+
+
+def test_master_that_never_opened_its_ports_leaves_the_cluster_to_those_that_were_in_sync_before() -> None:
+    """Its port may be taken: the former master, which has everything, must be able to take over again."""
+    member = promoting()
+    assert member.state.record is not None
+    assert A.store not in member.state.record.in_sync
+    member.on(MasterResigned("its port is taken"))
+    assert member.swap.record.state is RecordedState.RELEASED
+    assert member.swap.record.in_sync == RECORD.in_sync
+
+
+def test_master_that_has_served_does_not_take_the_former_one_for_in_sync() -> None:
+    member = promoting().on(EpochBegun(1)).on(RecordsSynced(1))
+    assert member.role is ElectionRole.SERVING
+    assert member.on(MasterResigned("its store has failed")).swap.record.in_sync == {"s-b"}
+
+
+def test_former_master_does_not_stand_before_its_store_was_examined() -> None:
+    """Its store has grown since: by what was known before, it lacked what it had confirmed itself."""
+    member = serving().on(MasterResigned("its store has failed")).wins()
+    assert member.on(TimePassed(), after=2 * LEASE).role is ElectionRole.FOLLOWING
+    assert member.examined().on(TimePassed()).role is ElectionRole.STANDING
 
 
 def test_master_that_resigns_during_a_swap_leaves_the_cluster_to_the_lease() -> None:
@@ -36,6 +63,20 @@ def test_master_that_resigns_during_a_swap_leaves_the_cluster_to_the_lease() -> 
     assert member.has(SwapRegister)
     assert not member.on(MasterResigned("its store has failed")).has(SwapRegister)
     assert member.has(StepDown)
+
+
+def test_release_that_is_seen_late_is_not_taken_for_the_election() -> None:
+    """Seed 8122 of the scenario `election`: it served its former epoch again, while another member could stand."""
+    member = serving().on(MasterResigned("its store has failed"))
+    release = member.swap
+    member.on(SwapFailed()).examined().on(TimePassed(), after=LEASE / 8)
+    asked = member.swap
+    assert asked.record.state is RecordedState.SERVING
+    assert asked.revision == release.revision
+    member.on(SwapFailed()).reads(release.revision + 1, release.record)
+    assert member.role is ElectionRole.FOLLOWING
+    assert member.state.mastery is None
+    assert not member.has(BeginEpoch)
 
 
 # ---------------------------------------------------------------- handing over
@@ -68,7 +109,7 @@ def test_cluster_is_released_to_any_member_if_the_chosen_one_has_left_the_set() 
 
 def test_cluster_that_another_master_releases_may_be_taken_at_once_by_one_that_released_it_before() -> None:
     """A member leaves its own release to others for a lease, and not theirs: switchovers may follow one another."""
-    member = released_to(serving(TWO), "s-a").wins()
+    member = released_to(serving(TWO), "s-a").wins().examined()
     record = member.state.record
     assert record is not None
     assert member.on(TimePassed(), after=LEASE / 8).role is ElectionRole.FOLLOWING

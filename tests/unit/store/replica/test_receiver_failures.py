@@ -17,7 +17,7 @@ from pybroker.broker.domain.replica.operations import BeginFile, CutFile, Journa
 from pybroker.broker.domain.replica.plan import PlanAction, PlanEntry
 from pybroker.broker.domain.replica.store_ports import FileChange, FollowerDiskFull, StreamMismatch
 from pybroker.store.journal.files import OS, System
-from pybroker.store.journal.format import EOF_MARKER
+from pybroker.store.journal.format import EOF_MARKER, data_file_name
 from pybroker.store.journal.reserve import RESERVE_NAME
 from pybroker.store.replica.manifest_files import CACHE_NAME, ManifestFiles
 from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver
@@ -108,6 +108,61 @@ def test_full_disk_spends_the_reserve_and_says_so(tmp_path: Path, master: Path) 
     assert not receiver.is_short_of_space, "there is space again"
     assert reserve.exists()
     receiver.close()
+
+
+def test_full_disk_gets_room_by_what_the_plan_removes(tmp_path: Path, master: Path) -> None:
+    """The files that fill it may be those that the master has collected meanwhile."""
+    system, root = failing(), tmp_path / "b"
+    receiver = live(root, master, system, ReceiverSettings(reserve_bytes=100_000))
+    before = receiver.examine()
+    (root / "kahadb" / RESERVE_NAME).unlink()
+    removed = [PlanEntry(*entry[:2], PlanAction.REMOVE, 0, 0) for entry in before]
+    cast("Any", system).posix_fallocate = failure(errno.ENOSPC)
+    receiver.examine()
+    assert receiver.is_short_of_space, "also when it begins so"
+    with pytest.raises(FollowerDiskFull, match="no space for the reserve of 100,000 bytes"):
+        receiver.begin(1, removed)
+    cast("Any", system).posix_fallocate = OS.posix_fallocate
+    assert receiver.examine() == []
+    assert not receiver.is_short_of_space
+    receiver.close()
+
+
+def test_full_disk_gets_room_where_the_plan_cannot_be_begun(tmp_path: Path, master: Path) -> None:
+    """The mark of an unfinished catch-up needs space as well: what was collected is removed before."""
+    system, root = failing(), tmp_path / "b"
+    receiver = live(root, master, system)
+    before = receiver.examine()
+    cast("Any", system).pwritev = failure(errno.ENOSPC)
+    actions = [PlanAction.REMOVE, PlanAction.REPLACE, PlanAction.KEEP]
+    plan = [
+        PlanEntry(*each[:2], action, each.length if action is PlanAction.KEEP else 0, each.length)
+        for each, action in zip(before, actions, strict=True)
+    ]
+    with pytest.raises(FollowerDiskFull):
+        receiver.begin(1, plan)
+    assert not (root / "kahadb" / data_file_name(1)).exists()
+    assert (root / "kahadb" / data_file_name(2)).exists()
+    receiver.close()
+
+
+def test_full_disk_names_what_may_be_removed(tmp_path: Path, master: Path) -> None:
+    """What a former master had alone stays for the operator, and may be what fills the disk."""
+    system, root = failing(), tmp_path / "b"
+    receiver = live(root, master, system)
+    kept = root / "replica" / "discarded" / "7-1" / "kahadb" / "db-9.log"
+    kept.parent.mkdir(parents=True)
+    os.link(root / "kahadb" / data_file_name(1), kept)
+    cast("Any", system).pwritev = failure(errno.ENOSPC)
+    with pytest.raises(FollowerDiskFull) as found:
+        receiver.apply([piece(master, trace("x"))], is_live=True)
+    assert "discarded" not in str(found.value), "the store has that file as well"
+    kept.unlink()
+    kept.write_bytes(bytes(10_000))
+    os.sync()  # blocks are counted once they are allocated
+    with pytest.raises(FollowerDiskFull, match=r"; [1-9][0-9,]+ bytes are in .*/discarded, and may be moved or rem"):
+        receiver.apply([piece(master, trace("x"))], is_live=True)
+    receiver.close()  # what was not written was not confirmed: a standby of another master does not end for it
 
 
 def test_full_disk_without_a_reserve_ends_the_connection_alone(tmp_path: Path, master: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.broker.domain.replica.frames import PIECE_BYTES
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.reports import ComparisonResult, FileDifference
 from pybroker.broker.domain.replica.store_ports import FileChange
-from pybroker.store.journal.format import data_file_name
+from pybroker.store.journal.format import BATCH_HEADER_BYTES, RECORD_HEADER_BYTES, data_file_name, encode_record
 from pybroker.store.replica.catch_up import MasterFiles, OpenedDataFile
 from pybroker.store.replica.receiver import ReplicaReceiver
 from pybroker.transports.replica import comparison
@@ -372,5 +373,31 @@ def test_status_is_told_to_followers(tmp_path: Path) -> None:
         report = pair.copy.progress.report
         assert report is not None
         assert report.epoch == 1
+
+    run(tmp_path, part)
+
+
+def test_record_of_a_copy_is_read_for_the_master(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        writer = pair.master.journals
+        file_id, offset = writer.ends[Journal.MESSAGES]
+        payloads = b"short", os.urandom(3 * PIECE_BYTES + 17), b"last"
+        writer.write(Journal.MESSAGES, *payloads)
+        await pair.master.events.until_confirmed(writer.sequence)
+        places, at = [], offset + BATCH_HEADER_BYTES
+        for payload in payloads:
+            places.append(at)
+            at += RECORD_HEADER_BYTES + len(payload)
+        server = pair.master.server
+        asked = (server.record(Journal.MESSAGES, file_id, each) for each in (*places, places[0] + 1))
+        assert await asyncio.gather(*asked) == [*map(encode_record, payloads), b""]
+        flip(pair.roots[1], Journal.MESSAGES, file_id, places[1] + 100)
+        assert await server.record(Journal.MESSAGES, file_id, places[0]) == b"", "the batch is not sound"
+        assert await server.record(Journal.MESSAGES, 77, 28) == b""
+        assert not pair.events.failures
+        question = asyncio.create_task(server.record(Journal.MESSAGES, file_id, places[0]))
+        await closed(pair.copy)
+        assert await question == b""
+        assert await server.record(Journal.MESSAGES, file_id, places[0]) == b""
 
     run(tmp_path, part)

@@ -1,8 +1,10 @@
 """Followers of a master over loopback: joining, catching up, leaving, and what is refused."""
 
 import asyncio
+import socket
 import struct
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 import uvloop
 
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.replica import frames
 from pybroker.broker.domain.replica.frames import (
     FROM_MASTER,
     BatchPiece,
@@ -32,7 +35,7 @@ from pybroker.store.journal.reader import data_files
 from pybroker.store.replica.manifest_files import ManifestFiles
 from pybroker.transports.replica.follower import ReplicaFollower
 from pybroker.transports.replica.handshake import GREETING_BYTES, MAGIC
-from pybroker.transports.replica.server import StreamPolicy
+from pybroker.transports.replica.server import CLOSE_SECONDS, StreamPolicy
 from tests.replicas import (
     FOLLOWER,
     MASTER,
@@ -48,6 +51,8 @@ from tests.replicas import (
 M, S = Journal.MESSAGES, Journal.SCHEDULER
 Scenario = Callable[[MasterNode], Awaitable[None]]
 SECRET = b"a secret of enough bytes"
+WRITES_MAX = 2_000
+"""Operations during a catch-up, which on a busy machine come faster than the follower copies, without an end."""
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -157,7 +162,8 @@ def test_catch_up_goes_on_while_operations_happen(run: Callable[..., None], tmp_
         copy = follower(tmp_path / "b", master.port)
         copy.start()
         number = 0
-        while not any(each.is_live for each in master.server.progress()):
+        while number < WRITES_MAX and not any(each.is_live for each in master.server.progress()):
+            await asyncio.sleep(0)
             number += 1
             master.journals.write(M, trace(f"during {number}" + "x" * 2000))
             if number % 20 == 10:
@@ -167,7 +173,6 @@ def test_catch_up_goes_on_while_operations_happen(run: Callable[..., None], tmp_
                 master.journals.replace(M, 3, trace("compacted"))
             if number == 35:
                 master.journals.remove(M, 2)
-            await asyncio.sleep(0)
         await master.events.until_confirmed(master.journals.sequence)
         assert number > 35, "something happened meanwhile"
         await closed(copy)
@@ -205,6 +210,32 @@ def test_slow_follower_goes_back_to_the_catch_up(
 
     run(scenario, StreamPolicy(queue_bytes_max=2_000_000))
     assert "is too slow" in caplog.text
+
+
+def test_memory_for_a_slow_follower_is_bounded(run: Callable[..., None], tmp_path: Path) -> None:
+    """The journal is the buffer, also where the master's own disk is quick."""
+
+    async def scenario(master: MasterNode) -> None:
+        taken, gate = TakenFrames(), threading.Event()
+        copy = follower(tmp_path / "b", master.port, events=taken)
+        copy.start()
+        await master.events.until_confirmed(master.journals.sequence)
+        taken.epoch_allowed = lambda _: gate.wait(30)
+        most = 0
+        for number in range(300):
+            master.journals.write(M, trace(f"{number}" + "x" * 100_000))
+            for _ in range(3):  # the catch-up's turns
+                await asyncio.sleep(0)
+            (seen,) = master.server.progress()
+            most = max(most, seen.queued_bytes)
+        gate.set()
+        await master.events.until_confirmed(master.journals.sequence)
+        assert master.events.lost_count == 0, "on the same connection"
+        assert most < 2 * 2_000_000 + 300_000
+        await closed(copy)
+        assert_equal_stores(tmp_path / "a", tmp_path / "b")
+
+    run(scenario, StreamPolicy(queue_bytes_max=2_000_000, timeout=30.0))
 
 
 def test_follower_that_returns_fetches_only_what_it_lacks(run: Callable[..., None], tmp_path: Path) -> None:
@@ -469,6 +500,21 @@ def test_strangers_do_not_keep_followers_out(run: Callable[..., None], tmp_path:
     run(scenario, StreamPolicy(connections_max=3))
 
 
+@pytest.mark.parametrize("passes", range(8))
+def test_close_while_a_follower_connects(run: Callable[..., None], passes: int) -> None:
+    """In whichever pass of the loop the master stops: it does not wait for a connection that has gone."""
+
+    async def scenario(master: MasterNode) -> None:
+        with socket.create_connection(("127.0.0.1", master.port)):
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            began = time.monotonic()
+            await master.server.close()
+            assert time.monotonic() - began < CLOSE_SECONDS
+
+    run(scenario)
+
+
 def test_manifest_of_too_many_files_is_refused(run: Callable[..., None]) -> None:
     async def scenario(master: MasterNode) -> None:
         raw = RawFollower(master.port)
@@ -552,3 +598,60 @@ def test_only_loopback_is_open_without_a_secret(tmp_path: Path, host: str) -> No
         await master.close()
 
     asyncio.run(main())
+
+
+# ---------------------------------------------------------------- members of two versions
+
+
+async def planned_version(master: MasterNode, offer: Hello) -> int:
+    """Return the version of the protocol that a master chooses for a follower."""
+    raw = RawFollower(master.port)
+    await raw.connect()
+    raw.send(offer)
+    plan = (await raw.receive(MasterPlan)).body
+    raw.writer.close()
+    assert isinstance(plan, MasterPlan)
+    return plan.version
+
+
+def test_newer_follower_is_spoken_to_in_the_masters_version(run: Callable[..., None]) -> None:
+    """Followers are upgraded first."""
+
+    async def scenario(master: MasterNode) -> None:
+        assert await planned_version(master, hello()._replace(version_min=1, version_max=2)) == 1
+
+    run(scenario)
+
+
+def test_newer_master_speaks_the_version_of_the_last_follower(
+    run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the switchover the former master is the last one of the older version."""
+    monkeypatch.setattr(frames, "PROTOCOL_VERSION", 2)
+
+    async def scenario(master: MasterNode) -> None:
+        copy = follower(tmp_path / "b", master.port)  # which knows version 1 alone
+        copy.start()
+        await master.events.until_confirmed(master.journals.sequence)
+        await closed(copy)
+        assert await planned_version(master, hello()._replace(version_max=9)) == 2
+        monkeypatch.setattr(frames, "PROTOCOL_VERSION_MIN", 2)
+        raw = RawFollower(master.port)
+        await raw.connect()
+        raw.send(hello())
+        assert "speaks the versions 1 to 1 of the protocol" in await raw.refusal()
+
+    run(scenario)
+
+
+def test_port_that_is_taken_is_named_with_its_setting(tmp_path: Path) -> None:
+    asyncio.run(_listen_twice(tmp_path))
+
+
+async def _listen_twice(root: Path) -> None:
+    node, other = MasterNode(root / "a"), MasterNode(root / "b")
+    await node.start()
+    with pytest.raises(ConfigError, match=rf"replicate_port: .* port {node.port}: Address already in use; stop"):
+        await other.server.listen("127.0.0.1", node.port)
+    await other.close()
+    await node.close()

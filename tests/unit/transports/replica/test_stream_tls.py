@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -183,3 +185,19 @@ def test_unusable_files_are_named(tmp_path: Path, certificates: Certificates) ->
         key_password_file=certificates.password_file,
     )
     assert PeerCertificates(opened).of_follower()
+
+
+def test_close_does_not_wait_for_a_master_that_hangs_in_the_handshake(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Its machine accepts connections, and its process is frozen: a standby that is promoted ends the copy first."""
+    tls = peer_certificates(certificates.client, None, certificates.authority)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        copy = follower(tmp_path / "b", listener.getsockname()[1], tls=tls, timeout=30.0)
+        copy.start()
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(1), "the handshake has begun"
+            began = time.monotonic()
+            copy.close()
+            assert time.monotonic() - began < 20.0
