@@ -6,21 +6,24 @@ No command asks a broker for its features. So a check uses the feature, on desti
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from kombu.utils.uuid import uuid
 
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire.values import Long
-from pybroker.client import Connection, NotAuthorized
+from pybroker.client import Connection, Consumer, NotAuthorized, Timeout
 from pybroker.kombu.bindings import TOPIC_PREFIX
 
 CHECK_SECONDS: Final = 30.0
 """The time that a broker has for a check; one that does not answer in time is not taken for one without the feature."""
 
-_CHECK_DELAY_MS: Final = 1000
-"""The delay of the message that checks the scheduler. The broker gets another one just after it, and delivers that
-first; but a broker may stand still between them, for example to collect garbage."""
+_DELAYS_SECONDS: Final = 1, 5, 25
+"""The delays of the messages that check the scheduler. The broker gets another message just after each, and delivers
+that first. If it, or this process, stands still between them for as long as the delay, nothing is shown, and the next
+one is longer."""
 
 _PATCHED: Final[Mapping[str, Callable[[Any], bool]]] = {
     "gevent.monkey": lambda monkey: monkey.is_module_patched("threading"),
@@ -57,23 +60,39 @@ def check_scheduler(connection: Connection, brokers: str) -> None:
 
     Raises:
         NotImplementedError: it delivers it at once.
-        Timeout: the broker did not answer.
+        Timeout: the broker did not answer, or only after all delays.
     """
     if brokers in _with_scheduler:
         return
     with _if_allowed("the scheduler"):
         destination = connection.temporary_destination(timeout=CHECK_SECONDS)
         with connection.consumer(destination, timeout=CHECK_SECONDS) as consumer:
-            delay = {"AMQ_SCHEDULED_DELAY": Long(_CHECK_DELAY_MS)}
-            connection.send(destination, "late", properties=delay, persistent=False)
-            connection.send(destination, "at once", persistent=False)
-            bodies = [consumer.receive(CHECK_SECONDS).body for _ in range(2)]  # both: none comes when the queue is gone
-        if bodies[0] == "late":
+            for delay in _DELAYS_SECONDS:
+                has_scheduler = _keeps(connection, consumer, destination, delay)
+                if has_scheduler is not None:
+                    break
+            else:
+                raise Timeout(f"the broker took over {_DELAYS_SECONDS[-1]} s for a message: try again later")
+        if not has_scheduler:
             raise NotImplementedError(
                 'scheduled_eta: the broker has no scheduler; set schedulerSupport="true" in an ActiveMQ, '
                 "or let workers keep tasks until their time, without this option"
             )
     _with_scheduler.add(brokers)
+
+
+def _keeps(connection: Connection, consumer: Consumer, destination: Destination, delay: int) -> bool | None:
+    """Return True if the broker keeps a message for so many seconds, None if it took too long to tell."""
+    began = time.monotonic()
+    properties = {"AMQ_SCHEDULED_DELAY": Long(delay * 1000)}
+    connection.send(destination, "late", properties=properties, persistent=False)
+    connection.send(destination, "at once", persistent=False)
+    first = consumer.receive(CHECK_SECONDS).body
+    took = time.monotonic() - began
+    consumer.receive(CHECK_SECONDS)  # the other one: none comes when the queue is gone
+    if first == "at once":
+        return True
+    return False if took < delay / 2 else None  # an ActiveMQ rounds the delay by up to half a second
 
 
 _with_scheduler: Final[set[str]] = set()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from pybroker.broker.domain.addresses import in_url
 from pybroker.broker.domain.errors import ConfigError, ResourceLimit
 from pybroker.transports.admission import Admission, AdmissionLimits, ListenerPlaces, ReachedLimit
 from pybroker.transports.connection import MakeSession, SocketConnection
@@ -413,8 +414,3 @@ def bind(host: str, port: int, setting: str) -> socket.socket:
 def _address_setting(setting: str) -> str:
     """Return the setting of an address: a listener with a table has its own there, the others share `bind`."""
     return f"{setting}.host" if "." in setting else "bind"
-
-
-def in_url(host: str) -> str:
-    """Return an address in the form of URLs."""
-    return f"[{host}]" if ":" in host else host

@@ -29,10 +29,10 @@ from pybroker.broker.app.management_logins import ManagementLogins
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.node_answers import NodeAnswers
 from pybroker.broker.app.security_files import SecurityFiles
+from pybroker.broker.domain.addresses import in_url
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.node_state import NodeState
 from pybroker.broker.domain.role import Role
-from pybroker.transports.server import in_url
 
 _log = logging.getLogger(__name__)
 

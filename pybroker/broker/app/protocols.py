@@ -13,6 +13,7 @@ from pybroker.broker.app.mqtt_queues import VirtualTopicQueues
 from pybroker.broker.app.mqtt_sessions import make_session_states
 from pybroker.broker.app.tls_files import ListenerCertificates, make_certificates
 from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.domain.addresses import in_url
 from pybroker.broker.domain.amqp.frames import AmqpLimits
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.mqtt.packets import MqttLimits
@@ -38,7 +39,7 @@ from pybroker.transports.openwire.cluster import ClusterClients
 from pybroker.transports.openwire.session import OpenWireSession, Sessions
 from pybroker.transports.openwire.settings import OpenWireSettings
 from pybroker.transports.proxied import Proxies
-from pybroker.transports.server import ListenerProtocol, Tls, in_url
+from pybroker.transports.server import ListenerProtocol, Tls
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
 from pybroker.transports.websocket.origins import OriginRule

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
+from pybroker.broker.domain.addresses import in_url
 from pybroker.broker.domain.destination import Destination, DestinationType, checked
 from pybroker.broker.domain.errors import ConfigError, InvalidDestination, InvalidSelector
 from pybroker.security.accounts import NAME_MAX
@@ -325,7 +326,7 @@ class ListenAddress(NamedTuple):
 
     def __str__(self) -> str:
         """Return `host:port`, as it is written."""
-        host = "" if self.host is None else f"[{self.host}]:" if ":" in self.host else f"{self.host}:"
+        host = "" if self.host is None else f"{in_url(self.host)}:"
         return f"{host}{self.port}"
 
 

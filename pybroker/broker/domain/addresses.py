@@ -24,7 +24,12 @@ def peer_name(address: object) -> str:
     if not isinstance(address, tuple):
         return str(address)
     host, port = cast("tuple[object, ...]", address)[:2]
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return f"{in_url(str(host))}:{port}"
+
+
+def in_url(host: str) -> str:
+    """Return an address in the form of URLs: one of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def network(address: str) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
+from pybroker.broker.domain.addresses import in_url
 from pybroker.transports.network.backoff import BridgeDelays
 
 ADDRESSES_MAX: Final = 100
@@ -61,7 +62,7 @@ class RemoteAddress:
 
     def __str__(self) -> str:
         """Return the URI without options."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = in_url(self.host)
         return f"{'ssl' if self.is_tls else 'tcp'}://{host}:{self.port}"
 
 

@@ -9,6 +9,8 @@ Source: RFC 6455, 10.2; RFC 6454, 6.2. ActiveMQ does not check it.
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from pybroker.broker.domain.addresses import in_url
+
 SAME_HOST: Final = "same-host"
 """The entry for pages of the host that the request is sent to, whatever their scheme and port."""
 
@@ -69,7 +71,7 @@ def _normal(origin: str) -> str:
         raise ValueError(f"{origin!r} is no origin")
     port = parts.port
     host = _host(parts)
-    shown = f"[{host}]" if ":" in host else host
+    shown = in_url(host)
     return f"{parts.scheme}://{shown}" + ("" if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f":{port}")
 
 

@@ -1,52 +1,91 @@
-"""What the transport cannot work with is one clear error, before anything is sent."""
+"""The check for a scheduler, while the broker or the process stands still."""
 
-import sys
-from types import SimpleNamespace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
 import pytest
-from kombu import Connection
 
-import pybroker.kombu
-from pybroker.client import UnusableURI
-from pybroker.kombu.environment import check_threads
-from pybroker.kombu.transport import Transport
-
-pybroker.kombu.register()
+from pybroker.client import Connection, Timeout
+from pybroker.kombu import environment
 
 
-@pytest.mark.parametrize(
-    ("module", "function", "library"),
-    [("gevent.monkey", "is_module_patched", "gevent"), ("eventlet.patcher", "is_monkey_patched", "eventlet")],
-)
-def test_threads_that_are_none_are_refused(
-    monkeypatch: pytest.MonkeyPatch, module: str, function: str, library: str
+class _Message:
+    def __init__(self, body: str) -> None:
+        self.body = body
+
+
+class _SlowBroker:
+    """A broker and its client, and a clock that goes on between two messages only."""
+
+    def __init__(self, stops: Iterator[float], *, has_scheduler: bool) -> None:
+        self.now = 0.0
+        self.delays: list[float] = []
+        self._stops, self._has_scheduler = stops, has_scheduler
+        self._due: deque[tuple[float, str]] = deque()
+
+    def temporary_destination(self, timeout: float) -> str:
+        return "temp-queue://check"
+
+    def consumer(self, destination: str, timeout: float) -> "_SlowBroker":
+        return self
+
+    def __enter__(self) -> "_SlowBroker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def send(
+        self, destination: str, body: str, *, properties: Mapping[str, int] | None = None, persistent: bool
+    ) -> None:
+        delay = (properties or {}).get("AMQ_SCHEDULED_DELAY", 0) / 1000
+        if delay:
+            self.delays.append(delay)
+        self._due.append((self.now + delay * self._has_scheduler, body))
+        if delay:
+            self.now += next(self._stops)
+
+    def receive(self, timeout: float) -> _Message:
+        due, body = min(self._due)
+        self._due.remove((due, body))
+        self.now = max(self.now, due)
+        return _Message(body)
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> Callable[[_SlowBroker], None]:
+    def call(broker: _SlowBroker) -> None:
+        monkeypatch.setattr(environment, "time", broker)
+        monkeypatch.setattr(broker, "monotonic", lambda: broker.now, raising=False)
+        monkeypatch.setattr(environment, "_with_scheduler", set[str]())
+        environment.check_scheduler(cast("Connection", cast("Any", broker)), "tcp://broker:61616")
+
+    return call
+
+
+@pytest.mark.parametrize(("stops", "delays"), [([0.0], [1]), ([3.0, 0.0], [1, 5]), ([3.0, 9.0, 20.0], [1, 5, 25])])
+def test_broker_that_stands_still_between_the_messages_has_a_scheduler(
+    check: Callable[[_SlowBroker], None], stops: list[float], delays: list[float]
 ) -> None:
-    """With them, a second connection waits for ever for the event loop of the first."""
-    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{function: lambda _: True}))
-    with pytest.raises(NotImplementedError, match=f"{library}, which replaces threads: .*--pool threads"):
-        Connection("activemq://127.0.0.1:1").connect()
-    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{function: lambda _: False}))
-    check_threads()
+    broker = _SlowBroker(iter(stops), has_scheduler=True)
+    check(broker)
+    assert broker.delays == delays
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("activemq+stomp://a:61613", "speaks OpenWire.*61616"),
-        ("activemq+stomp+ssl://a:61613", "speaks OpenWire.*61616"),
-        ("activemq+failover:(tcp://a:61616,stomp://b:61613)", "speaks OpenWire.*61616"),
-        ("activemq://a:61616/vhost", "no virtual hosts.*vhost"),
-        ("activemq+amqp://a:5672", "no URL of an ActiveMQ"),
-        ("activemq://a,b/?prefetch=0", "prefetch: 1 or more"),
-        ("activemq://a,b/?randomise=false", "randomise.*randomize"),
-        ("activemq://a:port/", "port"),
-        ("activemq+failover:(tcp://a:61616", "parenthesis is not closed"),
-        ("activemq://u:p@a;activemq://v:q@b", "same users"),
-    ],
-)
-def test_a_wrong_url_is_one_clear_error(url: str, message: str) -> None:
-    """And no connection error: Celery would try again for ever."""
-    connection = Connection(url, connect_timeout=1)
-    with pytest.raises(UnusableURI, match=message) as raised:
-        connection.ensure_connection(max_retries=1, interval_start=0)
-    assert not isinstance(raised.value, Transport.connection_errors + Transport.channel_errors)
+@pytest.mark.parametrize(("stops", "delays"), [([0.1], [1]), ([3.0, 0.1], [1, 5]), ([0.7, 2.0], [1, 5])])
+def test_broker_without_a_scheduler_is_recognised_when_it_answers_in_time(
+    check: Callable[[_SlowBroker], None], stops: list[float], delays: list[float]
+) -> None:
+    broker = _SlowBroker(iter(stops), has_scheduler=False)
+    with pytest.raises(NotImplementedError, match="no scheduler"):
+        check(broker)
+    assert broker.delays == delays
+
+
+@pytest.mark.parametrize("has_scheduler", [True, False])
+def test_broker_that_always_stands_still_is_not_judged(
+    check: Callable[[_SlowBroker], None], has_scheduler: bool
+) -> None:
+    with pytest.raises(Timeout, match="try again later"):
+        check(_SlowBroker(iter([30.0, 30.0, 30.0]), has_scheduler=has_scheduler))
