@@ -45,8 +45,6 @@ PERMITTED_SKIPS = ("this machine", "this kernel", "PYBROKER_", "a double", NOT_R
 SLAPD = shutil.which("slapd", path="/usr/sbin:/usr/local/sbin") or shutil.which("slapd")
 """OpenLDAP's server, which is not on every user's PATH."""
 
-FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), Path("libfaketimeMT.so.1"))
-"""The library that fakes the clocks of a process with threads."""
 
 NODE_PACKAGES = Path(__file__).parent / "javascript" / "node_modules"
 """The JavaScript clients that tests use."""
@@ -138,8 +136,8 @@ def _missing_etcd() -> str:
     return "" if shutil.which("etcd") else "no etcd on the PATH; install etcd-server (Debian, Ubuntu)"
 
 
-def _missing_faketime() -> str:
-    return "" if FAKETIME.is_file() else "no libfaketime; install faketime (Debian, Ubuntu)"
+def _missing_gcc() -> str:
+    return "" if shutil.which("gcc") else "no gcc on the PATH; install gcc and libc6-dev (Debian, Ubuntu)"
 
 
 def _missing_kubernetes() -> str:
@@ -201,7 +199,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "activemq-spring": cache(_missing_activemq_spring),
     "chromium": cache(_missing_chromium),
     "etcd": cache(_missing_etcd),
-    "faketime": cache(_missing_faketime),
+    "gcc": cache(_missing_gcc),
     "haproxy": cache(_missing_haproxy),
     "kubernetes": cache(_missing_kubernetes),
     "logrotate": cache(_missing_logrotate),

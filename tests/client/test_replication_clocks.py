@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.client.replicated_load import SETTINGS, ReplicatedLoad
-from tests.conftest import FAKETIME
 from tests.etcd_cluster import EtcdCluster, own_etcd
 from tests.integration.cluster import BrokerProcess
 from tests.integration.replicated import LEASE
 from tests.integration.replicated_register import ObservedCluster
+from tests.moved_clock import MovedClock
 
 __all__ = ["own_etcd"]
 
@@ -25,7 +25,7 @@ DAY_SECONDS = 86_400
 
 pytestmark = [
     pytest.mark.component("etcd"),
-    pytest.mark.component("faketime"),
+    pytest.mark.component("gcc"),
     pytest.mark.timeout(120 + 10 * STEPS),
 ]
 
@@ -35,33 +35,24 @@ class SteppingBroker(BrokerProcess):
 
     module = "pybroker.broker.app.cli"
 
-    def __init__(self, store: str, *, clock: Path, name: str, port: int, extra: tuple[str, ...]) -> None:
-        self.prefix = (
-            "env",
-            f"LD_PRELOAD={FAKETIME}",
-            f"FAKETIME_TIMESTAMP_FILE={clock}",
-            "FAKETIME_NO_CACHE=1",
-            "FAKETIME_DONT_FAKE_MONOTONIC=1",
-        )
+    def __init__(self, store: str, *, clock: MovedClock, name: str, port: int, extra: tuple[str, ...]) -> None:
+        self.prefix = ("env", *(f"{name}={value}" for name, value in clock.environment.items()))
         super().__init__(store, name=name, port=port, extra=extra)
 
 
 class SteppedCluster(ObservedCluster):
     """Members whose clocks can be set."""
 
+    def __init__(self, etcd: EtcdCluster, directory: Path, names: str, *extra: str) -> None:
+        self._clocks = {name: MovedClock(directory / f"{name}.clock") for name in names}
+        super().__init__(etcd, directory, names, *extra)
+
     def set_clock(self, name: str, seconds: int) -> None:
         """Set a member's clock to so many seconds after the right time."""
-        clock = self._clock(name)
-        later = clock.with_suffix(".new")
-        later.write_text(f"{seconds:+d}\n")
-        later.rename(clock)
+        self._clocks[name].move(seconds)
 
     def launch(self, name: str, port: int, extra: tuple[str, ...]) -> BrokerProcess:
-        self.set_clock(name, 0)
-        return SteppingBroker(str(self.store(name)), clock=self._clock(name), name=name, port=port, extra=extra)
-
-    def _clock(self, name: str) -> Path:
-        return self.directory / f"{name}.clock"
+        return SteppingBroker(str(self.store(name)), clock=self._clocks[name], name=name, port=port, extra=extra)
 
 
 def test_clock_steps_of_a_day_have_no_effect(own_etcd: EtcdCluster, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def record(self: Any, path: str, number: int, seconds: float = 0.0) -> None:
     Only its first delivery takes so many seconds.
     """
     redelivered = int(bool(self.request.delivery_info.get("redelivered")))
-    if seconds and not redelivered:  # a wait of no time is an error with libfaketime
+    if not redelivered:
         time.sleep(seconds)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, f"{number} {time.time()} {redelivered} {self.request.hostname}\n".encode())

@@ -1,7 +1,6 @@
 """A task that is due in an hour, and a clock that is moved there: it runs once, and not before its time.
 
-The clock of the pair and of the worker is that of a file, by libfaketime. Source: specification of Kombu's transport,
-acceptance check 7.
+Source: specification of Kombu's transport, acceptance check 7.
 """
 
 import time
@@ -10,40 +9,20 @@ from pathlib import Path
 import pytest
 
 from pybroker.testing import Cluster
-from tests.conftest import FAKETIME
 from tests.kombu.application import Application
+from tests.moved_clock import MovedClock
 
 AHEAD_SECONDS = 3600.0
 
-pytestmark = [pytest.mark.component("faketime"), pytest.mark.timeout(240)]
-
-
-class MovedClock:
-    """The clock of all processes that are started while it is in the environment; durations stay true."""
-
-    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
-        self._path = directory / "clock"
-        self.move(0.0)
-        for name, value in {
-            "LD_PRELOAD": str(FAKETIME),
-            "FAKETIME_TIMESTAMP_FILE": str(self._path),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-        }.items():
-            patch.setenv(name, value)
-
-    def move(self, seconds: float) -> None:
-        """Set it so far before the true time."""
-        other = self._path.with_suffix(".new")
-        other.write_text(f"{seconds:+.3f}s\n")
-        other.replace(self._path)
+pytestmark = [pytest.mark.component("gcc"), pytest.mark.timeout(240)]
 
 
 @pytest.mark.parametrize("scheduled", ["0", "1"], ids=["waits-in-the-worker", "waits-in-the-broker"])
 def test_task_that_is_due_in_an_hour_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduled: str) -> None:
+    clock = MovedClock(tmp_path / "clock")
     with monkeypatch.context() as patch:
-        clock = MovedClock(tmp_path, patch)
+        for name, value in clock.environment.items():
+            patch.setenv(name, value)
         with Cluster(2) as cluster:
             application = Application(f"activemq+{cluster.uri}", tmp_path, LEDGER_SCHEDULED=scheduled)
             with application.worker("one", "--concurrency", "1"):
