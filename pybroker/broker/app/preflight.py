@@ -17,6 +17,7 @@ from pybroker.broker.app import (
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import StoreDirectories, layout_of
+from pybroker.broker.app.replica_peers import stream_host
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
@@ -24,6 +25,7 @@ from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.ldap_settings import LdapSettings
 from pybroker.store.directories import differing_in_case, has_data_files
 from pybroker.store.journal.replay import inspect
+from pybroker.transports.replica.server import bind_for_followers
 from pybroker.transports.server import bind
 
 _log = logging.getLogger(__name__)
@@ -80,6 +82,10 @@ def _check_all(config: Config, *, may_change: bool) -> None:
             setting="spool_directory",
             hint="create it, change its owner, or name another",
         )
+    if config.replicate is not None:
+        from pybroker.broker.app import replica_wiring  # few brokers are replicated
+
+        replica_wiring.check(config)
     if config.store == MEMORY_STORE:
         _check_ports(config)
         return
@@ -182,6 +188,8 @@ def _check_ports(config: Config) -> None:
     with contextlib.ExitStack() as bound:
         for each in config.listeners:
             bound.enter_context(bind(each.host, each.port, each.setting))
+        if config.replicate is not None:
+            bound.enter_context(bind_for_followers(stream_host(config), config.replicate_port))
 
 
 def _check_scheduler_store(directory: Path, root: Path) -> None:

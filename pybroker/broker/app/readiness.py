@@ -2,7 +2,8 @@
 
 A port is bound and released at once, without listening: only a master has open ports. On the machine of the master a
 port may be taken, if the master publishes it. If it publishes none, as an ActiveMQ or a master on a database, the owner
-of a taken port is unknown, and only addresses and rights are checked.
+of a taken port is unknown, and only addresses and rights are checked. `replicate_port` is not looked at: this member
+opens it while it still is a standby.
 """
 
 import errno
@@ -27,7 +28,8 @@ def find_obstacle(config: Config, members: Sequence[MemberStatus] = (), bind: Bi
         members: the members of the store; none if they are not known.
         bind: binds a port.
     """
-    taken = _ports_of_master(members)
+    # A replicated member has a store of its own, and no other member serves that one.
+    taken = _ports_of_master(members) if config.replicate is None else ()
     for listener in config.listeners:
         try:
             bind(listener.host, listener.port, listener.setting).close()

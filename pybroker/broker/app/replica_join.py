@@ -65,7 +65,7 @@ class MasterInquiry:
     def __init__(self, config: Config, name: str) -> None:
         self._config = config
         self._name = name
-        self._address = _address(config.replicate or "")
+        self._address = address_of_master(config.replicate or "")
         self._secret = b"" if config.replicate_secret_file is None else read_secret(config.replicate_secret_file)
         self._tls = peer_certificates_of(config)
         self._root: Path = layout_of(config).root
@@ -149,7 +149,12 @@ class MasterInquiry:
         return plan.register.election
 
 
-def _address(url: str) -> tuple[str, int]:
+def address_of_master(url: str) -> tuple[str, int]:
+    """Return host and port of `tcp://HOST:PORT`.
+
+    Raises:
+        ConfigError: it is not such a URL.
+    """
     host, _, port = url.removeprefix(SCHEME).rstrip("/").rpartition(":")
     if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ConfigError(

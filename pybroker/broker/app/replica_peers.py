@@ -9,6 +9,8 @@ from pybroker.transports.replica.peer_certificates import PeerCertificates, Peer
 
 SECRET_BYTES_MIN = 16
 
+LOOPBACK = "127.0.0.1"
+
 _ASKING = ("replicate_tls_certificate", "replicate_tls_key", "replicate_tls_ca", "replicate_members")
 """Settings of which each one switches the encryption of the stream on."""
 
@@ -55,6 +57,16 @@ def peer_certificates_of(config: Config) -> PeerCertificates | None:
             members=members,
         )
     )
+
+
+def is_protected(config: Config) -> bool:
+    """Return True if members know each other, so that they may be on other machines."""
+    return config.replicate_secret_file is not None or any(getattr(config, each) for each in _ASKING)
+
+
+def stream_host(config: Config) -> str:
+    """Return the address on which a master accepts followers."""
+    return config.bind if is_protected(config) else LOOPBACK
 
 
 def read_password(config: Config) -> str | None:

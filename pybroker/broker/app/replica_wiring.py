@@ -7,8 +7,15 @@ from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.replica_admission import admit
-from pybroker.broker.app.replica_join import election_place
-from pybroker.broker.app.replica_peers import peer_certificates_of, read_password, read_secret
+from pybroker.broker.app.replica_join import address_of_master, election_place, names_master
+from pybroker.broker.app.replica_peers import (
+    LOOPBACK,
+    is_protected,
+    peer_certificates_of,
+    read_password,
+    read_secret,
+    stream_host,
+)
 from pybroker.broker.app.replica_term import StreamSettings
 from pybroker.broker.app.replication import Replication, ReplicationSettings
 from pybroker.broker.app.wiring import needs_driver
@@ -20,8 +27,6 @@ from pybroker.locks.election.register import Register
 from pybroker.locks.file import FileLock
 from pybroker.store.replica.receiver import ReceiverSettings
 from pybroker.transports.replica.server import StreamPolicy
-
-LOOPBACK = "127.0.0.1"
 
 _CALLS_PER_LEASE = 4
 
@@ -42,9 +47,7 @@ async def make_replication(config: Config, name: str, machine: Machine = MACHINE
     register = make_register(config)
     secret = b"" if config.replicate_secret_file is None else read_secret(config.replicate_secret_file)
     tls = peer_certificates_of(config)
-    is_protected = bool(secret) or tls is not None
-    host = config.bind if is_protected else LOOPBACK
-    address = config.replicate_url or f"{socket.gethostname() if is_protected else LOOPBACK}:{config.replicate_port}"
+    address = _address_of(config)
     _check_address(address)
     lock = FileLock(where.journal / "lock", clock=machine.clock)
     if not lock.try_acquire():
@@ -72,7 +75,7 @@ async def make_replication(config: Config, name: str, machine: Machine = MACHINE
             ),
         ),
         stream=StreamSettings(
-            host=host,
+            host=stream_host(config),
             port=config.replicate_port,
             policy=StreamPolicy(timeout=config.replicate_timeout, rate_bytes=config.replicate_catch_up_rate),
             secret=secret,
@@ -89,6 +92,30 @@ async def make_replication(config: Config, name: str, machine: Machine = MACHINE
         failback=config.replicate_failback,
     )
     return Replication(settings, register, lock)
+
+
+def check(config: Config) -> None:
+    """Check what the settings of replication name, but for the store, the election store and the port.
+
+    Raises:
+        ConfigError: a setting is not valid, a file cannot be used, or the driver is not installed.
+    """
+    if names_master(config):
+        address_of_master(config.replicate or "")
+    else:
+        make_register(config).close()
+    if config.replicate_secret_file is not None:
+        read_secret(config.replicate_secret_file)
+    peer_certificates_of(config)
+    _check_address(_address_of(config))
+
+
+def _address_of(config: Config) -> str:
+    """Return host and port that other members dial, as text."""
+    if config.replicate_url:
+        return config.replicate_url
+    host = socket.gethostname() if is_protected(config) else LOOPBACK
+    return f"{host}:{config.replicate_port}"
 
 
 def _check_address(address: str) -> None:

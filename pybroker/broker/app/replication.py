@@ -34,7 +34,7 @@ from pybroker.broker.app.replica_guardian import GuardianKeeper
 from pybroker.broker.app.replica_switchover import successor
 from pybroker.broker.app.replica_term import ReplicaTerm, StreamSettings, log_comparison
 from pybroker.broker.app.replica_waiting import settings_sentence, waiting_sentence
-from pybroker.broker.domain.errors import BrokerError, LockNotHeld, MalformedData, StoreUnavailable
+from pybroker.broker.domain.errors import BrokerError, ConfigError, LockNotHeld, MalformedData, StoreUnavailable
 from pybroker.broker.domain.ports import LockProvider
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.ports import CopyProgress, FollowerWishes, RegisterSnapshot, ReplicaMember
@@ -532,6 +532,9 @@ class Replication:
         except (BrokerError, OSError) as error:
             _log.error("cannot become master: %s", error)
             self.run.tell(MasterResigned(str(error)))
+            if isinstance(error, ConfigError):  # a port that is taken: it would be elected again, and fail again
+                self.failure = error
+                self.on_failed()
             return
         except Exception as error:  # a mistake of ours: otherwise it would renew its lease, and never serve
             _log.exception("cannot become master")

@@ -142,20 +142,11 @@ class ReplicaServer:
 
         Raises:
             ConfigError: the stream would be open to a network, or the port cannot be bound.
-            OSError: the host is not known.
         """
         require_protection(host, is_protected=bool(self._secret) or self._tls is not None)
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
-        try:
-            self._listener = socket.create_server(address[:2], family=family, backlog=self._policy.connections_max)
-        except OSError as error:
-            raise ConfigError(
-                f"followers cannot be accepted on {host} port {port}: {os.strerror(error.errno or 0)}",
-                setting="replicate_port",
-                hint="stop what uses it (see `ss -ltnp`), or choose another port",
-            ) from error
+        self._listener = await loop.run_in_executor(None, bind_for_followers, host, port)
+        self._listener.listen(self._policy.connections_max)
         self._listener.setblocking(False)
         loop.add_reader(self._listener, self._accept)
         self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)
@@ -417,3 +408,30 @@ class ReplicaServer:
                     session.compare(is_slow=True)
         if not self._shipped_at or self._shipped_at[-1][0] < self.shipped:
             self._shipped_at.append((self.shipped, now))
+
+
+def bind_for_followers(host: str, port: int) -> socket.socket:
+    """Return a bound socket for the followers of a master, which does not listen yet. Blocks for a host's name.
+
+    Raises:
+        ConfigError: the port cannot be bound.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"{host!r} is not an address of this machine", setting="bind", hint=str(error)) from error
+    family, kind, number, _, address = found[0]
+    bound = socket.socket(family, kind, number)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else a killed master's stays taken for a minute
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(
+            f"followers cannot be accepted on {host} port {port}: {os.strerror(error.errno or 0)}",
+            setting="replicate_port",
+            hint="stop what uses it (see `ss -ltnp`), or choose another port",
+        ) from error
+    return bound

@@ -75,6 +75,32 @@ def test_each_listeners_port_is_tried(setting):
             preflight.check(Config(store="memory:", **ports))
 
 
+def test_replicate_port_that_is_taken_is_found_before_the_store(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = {"stomp": "0", "openwire": "0", "replicate": "etcd://127.0.0.1/orders", "replicate_port": port}
+        with pytest.raises(ConfigError, match=rf"^replicate_port: .*port {port}: Address already in use; stop what"):
+            preflight.check(Config(store=str(tmp_path / "a"), **settings))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "given", "message"),
+    [
+        ("replicate", "consul://h/orders", "it names no election store"),
+        ("replicate", "tcp://a", "is no address of a master"),
+        ("replicate_url", "a.example", "is not HOST:PORT"),
+        ("replicate_secret_file", Path("none"), "none cannot be read"),
+        ("replicate_tls_ca", Path("none"), "replicate_tls_certificate"),
+    ],
+)
+def test_settings_of_replication_are_checked_before_the_store(tmp_path, setting, given, message):
+    settings: dict[str, Any] = {"stomp": "0", "openwire": "0", "replicate": "etcd://h/orders", setting: given}
+    with pytest.raises(ConfigError, match=message):
+        preflight.check(Config(store=str(tmp_path / "a"), **settings))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_event_loop_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="event_loop: uvloop is not installed; install it, or write `auto`"):

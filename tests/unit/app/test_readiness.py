@@ -69,6 +69,12 @@ def test_port_that_another_process_has_is_an_obstacle(
     assert obstacle_of(config).startswith(f"stomp: cannot use 127.0.0.1 port {busy_port}: Address already in use")
 
 
+def test_port_of_a_replicated_member_that_is_taken_is_an_obstacle(tmp_path: Path, busy_port: int) -> None:
+    """Its store has no other master, whose port that could be."""
+    config = standby(tmp_path, busy_port, replicate="etcd://127.0.0.1/orders")
+    assert obstacle_of(config).startswith(f"stomp: cannot use 127.0.0.1 port {busy_port}: Address already in use")
+
+
 def test_port_beside_a_silent_master_is_not_judged(tmp_path: Path, busy_port: int) -> None:
     assert not obstacle_of(standby(tmp_path, busy_port))
 

@@ -1,6 +1,7 @@
 """What a member of a replicated cluster asks of the election store, and what it tells the election of its copy."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from pybroker.broker.app.replica_report import replica_report
 from pybroker.broker.app.replica_term import StreamSettings
 from pybroker.broker.app.replication import Replication, ReplicationSettings
-from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.replica.operations import FilePlace, Journal
 from pybroker.broker.domain.replica.reports import ComparisonResult, FileDifference
 from pybroker.locks.election.election_state import BeginEpoch, ElectionPolicy, ReadRegister, StopFollowing
@@ -73,7 +74,7 @@ class _RecordedRegister:
 
 
 def make_member(
-    root: Path, *, is_full: bool, policy: ElectionPolicy | None = None
+    root: Path, *, is_full: bool, policy: ElectionPolicy | None = None, port: int = 0
 ) -> tuple[Replication, _RecordedRegister]:
     """Return a member of a cluster that its former master has released, and the register."""
     identity_file = IdentityFile(root, boot=boot_id())
@@ -100,7 +101,7 @@ def make_member(
         address="127.0.0.1:1",
         clients=(),
         policy=policy or ElectionPolicy(),
-        stream=StreamSettings(host="127.0.0.1", port=0),
+        stream=StreamSettings(host="127.0.0.1", port=port),
         receiver=ReceiverSettings(),
         is_durable=True,
     )
@@ -187,6 +188,26 @@ async def _fail_while_promoting(root: Path) -> None:
     record = register.state.record
     assert record is not None
     assert record.state is RecordedState.RELEASED
+
+
+def test_member_whose_port_is_taken_ends_and_stands_once(tmp_path: Path) -> None:
+    """Else it would be elected again each second, and each time use up numbers of data files."""
+    asyncio.run(_stand_without_a_port(tmp_path))
+
+
+async def _stand_without_a_port(root: Path) -> None:
+    failed = asyncio.Event()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        replication, register = make_member(root, is_full=False, port=taken.getsockname()[1])
+        replication.on_failed = failed.set
+        await replication.start()
+        await failed.wait()
+        await replication.stop()
+    assert isinstance(replication.failure, ConfigError)
+    assert replication.failure.setting == "replicate_port"
+    assert register.state.record is not None
+    assert register.state.record.state is RecordedState.RELEASED
+    assert register.swaps == 2, "it stood, and released the cluster"
 
 
 def _make_mistake(**_: object) -> None:
