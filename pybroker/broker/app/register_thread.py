@@ -23,6 +23,9 @@ _log = logging.getLogger(__name__)
 
 _END: Final = None
 
+REASONS_LOGGED: Final = 5
+"""Most reasons that are logged until the next answer: a wrong address may give some in turn, without end."""
+
 
 class RegisterThread:
     """Performs `ReadRegister` and `SwapRegister`, one after the other, and tells what the watch sees."""
@@ -38,7 +41,8 @@ class RegisterThread:
         self._register = register
         self._tell = tell
         self._inbox = machine.inbox()
-        self._last_error = ""
+        self._logged: set[str] = set()
+        """The reasons that were logged since the last answer."""
         self.problem = ""
         """The reason why the register cannot be reached now, for the status; empty if it can."""
         self.call_seconds: float | None = None
@@ -78,7 +82,8 @@ class RegisterThread:
         else:
             if self.problem:
                 _log.info("%s answers again", self._register.name)
-            self.problem = self._last_error = ""
+            self.problem = ""
+            self._logged.clear()
             self.answered_at = time.monotonic()
             self.call_seconds = self.answered_at - began
             return event
@@ -90,8 +95,10 @@ class RegisterThread:
         return SwapAnswered(self._register.swap(action.revision, action.record))
 
     def _note(self, error: Exception) -> None:
-        """Keep the reason for the status, and log each new one."""
+        """Keep the reason for the status, and log each one once until the next answer."""
         self.problem = str(error) or repr(error)
-        if self.problem != self._last_error:
-            self._last_error = self.problem
-            _log.warning("the election store: %s", self.problem)
+        if self.problem in self._logged or len(self._logged) >= REASONS_LOGGED:
+            return
+        remedy = "" if self._logged or self.answered_at is not None else ". Does it run, and is `replicate` right?"
+        self._logged.add(self.problem)
+        _log.warning("the election store cannot be used, and is asked again: %s%s", self.problem, remedy)

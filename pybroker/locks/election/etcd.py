@@ -205,6 +205,7 @@ class EtcdWatch(ReopenedWatch):
     def _follow(self) -> None:
         """Pass the content on, and then each change after that revision of etcd, until the stream ends."""
         state, revision = self._register.read_at()
+        self.has_read()
         self._callback(state)
         gateway = self._gateway
         body = json.dumps({"create_request": {"key": gateway.key, "start_revision": str(revision + 1)}}).encode()

@@ -24,6 +24,8 @@ from pybroker.locks.election.register import ABSENT, RegisterMalformed, Register
 
 _UNAUTHENTICATED = 401
 _FORBIDDEN = 403
+_HTTP_TO_TLS = b"Client sent an HTTP request to an HTTPS server"
+"""Beginning of the answer of a server in Go that expects TLS."""
 _USER_EMPTY = "user name is empty"
 """Part of etcd's message, with status 400, to a request without a token where it demands one."""
 
@@ -186,6 +188,10 @@ def _message(answer: HttpAnswer) -> str:
     """Return the text of an error, which is bounded; empty if there is none."""
     if answer.status == 200:
         return ""
-    found = parse_object(answer.body) or {}
+    found = parse_object(answer.body)
+    if found is None:
+        if answer.body.startswith(_HTTP_TO_TLS):
+            return "it speaks TLS: write etcd+https://"
+        return "an answer that is no JSON object: is this the address of an etcd?"
     text: object = found.get("message") or found.get("error")
     return text[:200] if isinstance(text, str) else "no description"

@@ -25,6 +25,10 @@ BODY_BYTES_MAX = 65_536
 """The longest answer, and the longest line of a stream: a record of 4 KB is 6 KB in etcd's, and errors are short."""
 
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""OpenSSL's names for an answer that is not TLS."""
+
+
 class CallFailed(PybrokerError):
     """A call without a usable answer. The request may have been carried out, or be carried out later."""
 
@@ -379,6 +383,12 @@ def _text(error: Exception) -> str:
     """Return a short description of an error of the network."""
     if isinstance(error, TimeoutError | FutureTimeoutError):
         return "no answer in time"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError) or (isinstance(error, ssl.SSLError) and error.reason in _NO_TLS):
+        return "it does not speak TLS"
+    if isinstance(error, http.client.BadStatusLine | http.client.UnknownProtocol) and not isinstance(error, OSError):
+        return "it does not speak HTTP"  # without what it said, which may be of any kind
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

@@ -302,6 +302,7 @@ class KubernetesWatch(ReopenedWatch):
         api = self._api
         deadline = now() + self._timeout_seconds
         found = api.read(deadline)
+        self.has_read()
         self._callback(ABSENT if found is None else found.state(api.name))
         headers = api.headers()
         try:

@@ -260,6 +260,7 @@ class PostgresWatch:
         self._callback = callback
         self._interrupt = Interrupt()
         self._logged = ""
+        self._has_read = False
         register.interrupt_with(self._interrupt)
         self._thread = threading.Thread(target=self._run, name=f"watch {register.name}", daemon=True)
         self._thread.start()
@@ -275,7 +276,8 @@ class PostgresWatch:
                 try:
                     self._follow()
                 except (LockError, DatabaseUnavailable, ConfigError) as error:
-                    if str(error) != self._logged:
+                    # What fails before a read is logged by the member, which reads as well.
+                    if self._has_read and str(error) != self._logged:
                         self._logged = str(error)
                         _log.warning("changes of the register are seen later, as the watch has failed: %s", error)
                     self._interrupt.wait(self._register.timeout_seconds)
@@ -285,13 +287,14 @@ class PostgresWatch:
             self._register.close()
 
     def _follow(self) -> None:
+        self._has_read = False
         session = self._register.listen()
         seen: RegisterState | None = None
         while True:
             state = self._register.read()
             if state != seen:
                 self._callback(state)
-            seen, self._logged = state, ""
+            seen, self._logged, self._has_read = state, "", True
             if not session.take_notifications():  # else one came with the answer, after the read perhaps
                 session.idle(self._register.timeout_seconds * _POLL_FACTOR, self._interrupt)
 

@@ -25,6 +25,7 @@ class ReopenedWatch(abc.ABC):
         self._pause_seconds = pause_seconds
         self._is_closed = threading.Event()
         self._logged = ""
+        self._has_read = False
         self._thread = threading.Thread(target=self._run, name=f"watch {name}", daemon=True)
 
     def start(self) -> None:
@@ -40,6 +41,10 @@ class ReopenedWatch(abc.ABC):
     def succeeded(self) -> None:
         """Log the next failure again, also one that was logged before."""
         self._logged = ""
+
+    def has_read(self) -> None:
+        """Note that the register answers, so that a failure from here on is one of the stream."""
+        self._has_read = True
 
     def pause(self) -> None:
         """Wait before the next try, or until the end."""
@@ -65,6 +70,7 @@ class ReopenedWatch(abc.ABC):
     def _run(self) -> None:
         try:
             while not self._is_closed.is_set():
+                self._has_read = False
                 try:
                     self._follow()
                 except (LockError, ConfigError) as error:
@@ -74,7 +80,7 @@ class ReopenedWatch(abc.ABC):
             self._release()
 
     def _report(self, error: Exception) -> None:
-        """Log a failure once, until the next success: the member reads the register by itself as well."""
-        if not self._is_closed.is_set() and str(error) != self._logged:
+        """Log a failure once, until the next success. That of a read is logged by the member, which reads as well."""
+        if self._has_read and not self._is_closed.is_set() and str(error) != self._logged:
             self._logged = str(error)
             _log.warning("changes of the register are seen later, as the watch has failed: %s", error)

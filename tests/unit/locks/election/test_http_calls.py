@@ -1,5 +1,6 @@
 """Calls to an election store that hang, and are ended from another thread."""
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -41,3 +42,37 @@ def test_interrupt_ends_a_call_to_a_server_that_hangs(make_tls: Callable[[], ssl
             assert not calling.is_alive()
             calling.join()
         assert failures
+
+
+@pytest.mark.parametrize(
+    ("make_tls", "answer", "expected"),
+    [
+        (lambda: None, b"\0\0\1\x34\1ActiveMQ\r\n", "it does not speak HTTP"),
+        (lambda: None, b"", "Remote end closed connection without response"),
+        (client_context, b"HTTP/1.0 400 Bad Request\r\n\r\n", "it does not speak TLS"),
+        (client_context, b"", "it does not speak TLS"),
+    ],
+)
+def test_server_of_another_kind_is_a_sentence(
+    make_tls: Callable[[], ssl.SSLContext | None], answer: bytes, expected: str
+) -> None:
+    """Without the bytes that it sent, which a log would show as they are."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        channel = HttpChannel([HttpAddress("127.0.0.1", port)], make_tls())
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):  # by an end of TLS that has seen enough
+                    connection.recv(65_536)  # what is unread would reset the connection
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        with pytest.raises(CallFailed) as caught:
+            channel.call(StoreRequest("/", b"", may_repeat=True), now() + SECONDS)
+        assert str(caught.value) == f"127.0.0.1:{port}: {expected}"
+        serving.join()
