@@ -1,4 +1,4 @@
-"""The metrics of a replicated cluster, from the figures of this member: see `app.replica_figures`.
+"""The metrics of a replicated cluster, from the figures of this member: see `app.replica_json`.
 
 Source: specification of replication, section 9.
 """
@@ -23,7 +23,8 @@ def families(replica: Mapping[str, Any], now: float) -> Iterator[Metric]:
     for name, (text, field) in _OF_MEMBERS.items():
         family = Gauge(f"pybroker_replica_{name}", text, labels=["member"])
         for member in replica["members"]:
-            family.add_metric([member["name"]], member[field])
+            if member[field] is not None:  # of a member that is away its lag is not known
+                family.add_metric([member["name"]], member[field])
         yield family
     yield Gauge("pybroker_replica_in_sync_count", "Stores that are in sync", replica["in_sync_count"])
     text = "Stores that must have a message before it is answered"

@@ -33,6 +33,8 @@ from typing import Any, Self, cast
 
 from pybroker import fork_guard
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+from pybroker.broker.domain.replica.manifest import MalformedFrame
+from pybroker.broker.domain.replica.reports import MemberProgress
 from pybroker.broker.domain.role import Role
 
 NAME_LENGTH_MAX = 100
@@ -164,7 +166,7 @@ class ReplicaReport:
         in_sync: the number of stores that have.
         minimum: how many must have it before a message is acknowledged.
         left_bytes: with a catch-up: about how much of the master's store is still to be copied.
-        followers: the master's followers, each with how far it is, in words, as the master knows it.
+        members: the members as the master sees them, the master first; none if it is not known.
         successors: the names of those that could take over.
         grace_active: it is a master whose lease is over, and goes on as all other members in sync promise not to stand.
         problem: what keeps it from being in sync, or the election store from being asked; empty: nothing.
@@ -177,7 +179,7 @@ class ReplicaReport:
     in_sync: int
     minimum: int
     left_bytes: int = 0
-    followers: tuple[str, ...] = ()
+    members: tuple[MemberProgress, ...] = ()
     successors: tuple[str, ...] = ()
     grace_active: bool = False
     problem: str = ""
@@ -365,6 +367,14 @@ class MemberFile:
             fork_guard.close(fd)
 
 
+def as_json(member: MemberRecord) -> dict[str, Any]:
+    """Return a member's state as an object of JSON."""
+    values = asdict(member)
+    if member.replica is not None:
+        values["replica"]["members"] = [each.as_json() for each in member.replica.members]
+    return values
+
+
 def read_members(directory: Path) -> list[MemberStatus]:
     """List the members by name, the dead ones included. Creates and changes nothing; damage is reported, not raised.
 
@@ -521,7 +531,7 @@ def _unavailable(path: Path, what: str, error: OSError) -> StoreUnavailable:
 
 
 def _encode(member: MemberRecord, size_bytes_min: int) -> bytes:
-    values = asdict(member)
+    values = as_json(member)
     line = json.dumps(values | {"crc32": _crc32(values)}).encode()
     size_bytes = max(size_bytes_min, -(-(len(line) + 1) // _BLOCK_BYTES) * _BLOCK_BYTES)
     if size_bytes > FILE_BYTES_MAX:
@@ -583,7 +593,7 @@ def _member(record: Mapping[str, Any]) -> MemberRecord:
             if known.get(name) is not None:
                 known[name] = _part(part, known[name])
         return MemberRecord(**known)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, MalformedFrame) as error:
         raise ValueError(f"damaged: {type(error).__name__} {error}") from error
 
 
@@ -592,9 +602,11 @@ def _part(part: type[_Part], values: object) -> _Part | None:
     if not isinstance(values, dict):
         raise TypeError(f"{part.__name__} is no object")
     known = _known(part, cast("dict[str, Any]", values))
-    for name in ("bridge_problems", "incoming_problems"):
+    for name in ("bridge_problems", "incoming_problems", "successors"):
         if name in known:
             known[name] = tuple(known[name])
+    if "members" in known:
+        known["members"] = tuple(map(MemberProgress.from_json, known["members"]))
     return part(**known) if known.keys() >= _required(part) else None
 
 

@@ -108,7 +108,12 @@ def test_each_member_shows_all_members_and_has_metrics(tmp_path: Path, etcd_clus
             connection.send("queue://Q", "counted")
         assert replica(cluster, "verify", "a")[0] == 0
         for name in ports:
-            cluster.wait_report(name, lambda found: found["followers"] == ["b in sync, 0 bytes to be sent"])
+            cluster.wait_report(
+                name, lambda found: [each["state"] for each in found.get("members", ())] == ["master", "in-sync"]
+            )
+            shown = cluster.status(name)["ha"]["replica"]
+            assert [(each["name"], each["lag_bytes"]) for each in shown["members"]] == [("a", 0), ("b", 0)]
+            assert shown["master"] == "a"
             assert cluster.report(name)["successors"] == ["b"]
         metrics = {name: scrape(port) for name, port in ports.items()}
         for text in metrics.values():

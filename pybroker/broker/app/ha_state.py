@@ -17,7 +17,7 @@
 | `reconnections` | connections of clients that were connected before, since the master became it; null without one |
 | `promotions` | the entries of `history` that are promotions |
 | `history` | see below, the newest first, at most 200 |
-| `replica` | its part in a replicated cluster, see `replica_figures`; null without one, and if no member is asked |
+| `replica` | the part of this store's living member in a replicated cluster, see `replica_json`; null without one |
 
 Of `lock`: `kind` is the setting `lock`; `path` its file, or its place in a database; `is_held`; `holder` the member
 that holds it, `another process` if it is none, and null if it is free; `holder_pid` the process of an ActiveMQ on this
@@ -57,6 +57,7 @@ from pybroker.broker.app.lag import lag_bytes, lag_seconds, sizes_in
 from pybroker.broker.app.layout import found_layout
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.pair_remedies import kinds_and_texts
+from pybroker.broker.app.replica_json import reported
 from pybroker.broker.app.status import Status
 from pybroker.broker.app.status import read as read_directory
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
@@ -121,6 +122,7 @@ def of_directory(status: Status, own: MemberRecord | None = None) -> HaState:
         disk_free_bytes=status.disk_free_bytes,
         listeners=list(master.listeners) if master else [],
         reconnections=master.load.reconnections if master and master.load else None,
+        replica=None if status.replica is None else reported(status.replica),
     )
 
 
@@ -189,7 +191,14 @@ def of_memory(own: MemberRecord | None, history: Sequence[Entry] = ()) -> HaStat
 # ---------------------------------------------------------------- the parts
 
 
-def _assembled(own: MemberRecord | None, members: Sequence[HaState], history: Iterable[Entry], **known: Any) -> HaState:
+def _assembled(
+    own: MemberRecord | None,
+    members: Sequence[HaState],
+    history: Iterable[Entry],
+    *,
+    replica: HaState | None = None,
+    **known: Any,
+) -> HaState:
     """Return the state in the order of its description."""
     reasons = [
         {"member": each["name"], "is_obstacle": index < len(each["obstacles"]), "kind": kind, "text": text}
@@ -225,7 +234,7 @@ def _assembled(own: MemberRecord | None, members: Sequence[HaState], history: It
         **known,
         "promotions": [entry for entry in newest_first if entry.get("kind") == "promotion"],
         "history": newest_first,
-        "replica": None,
+        "replica": replica,
     }
 
 

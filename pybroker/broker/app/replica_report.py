@@ -1,13 +1,11 @@
-"""A member's part in a replicated cluster, in words and numbers, for `status`."""
+"""A member's part in a replicated cluster, as it publishes it for `status`."""
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Final
 
 from pybroker.broker.app.election_run import lease_clock
 from pybroker.broker.app.replication import Replication
 from pybroker.broker.domain.replica.reports import MemberProgress
-from pybroker.counted import counted
 from pybroker.locks.election.decisions import is_graced
 from pybroker.locks.election.election_state import ElectionRole, ElectionState
 from pybroker.locks.election.record import RecordedState
@@ -34,7 +32,7 @@ def replica_report(replication: Replication) -> ReplicaReport:
         in_sync=len(record.in_sync),
         minimum=record.settings.min_in_sync,
         left_bytes=0 if progress is None else progress.left_bytes,
-        followers=tuple(_described(each) for each in islice(members, 1, MEMBERS_SHOWN)),
+        members=tuple(members[:MEMBERS_SHOWN]),
         successors=tuple(each.name for each in members if _is_successor(each)),
         grace_active=is_graced(state, lease_clock()),
         problem=_problem(replication, state, is_in_sync=is_in_sync),
@@ -52,18 +50,6 @@ def members_known(replication: Replication) -> Sequence[MemberProgress]:
 
 def _is_successor(member: MemberProgress) -> bool:
     return member.is_in_sync and member.is_connected and member.may_stand and not member.is_master
-
-
-def _described(member: MemberProgress) -> str:
-    damage = f", {counted(member.damaged, 'DAMAGED FILE')}" if member.damaged else ""
-    if not member.is_connected:
-        return f"{member.name} is not connected{'' if member.is_in_sync else '; NOT a candidate'}{damage}"
-    if member.is_in_sync:
-        behind = f", {member.lag_seconds:.1f} s behind" if member.lag_seconds else ""
-        return f"{member.name} in sync, {member.lag_bytes:,} bytes to be sent{behind}{damage}"
-    if member.is_live:
-        return f"{member.name} has caught up{damage}"
-    return f"{member.name} catches up, {member.left_bytes:,} bytes left; NOT a candidate{damage}"
 
 
 def _problem(replication: Replication, state: ElectionState, *, is_in_sync: bool) -> str:

@@ -4,7 +4,7 @@ import enum
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from pybroker.broker.app.machine import clock
 from pybroker.broker.app.stores import is_in_database
 from pybroker.broker.app.wiring import is_locked, lock_paths
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.replica.reports import MemberProgress
 from pybroker.broker.domain.role import Role
 from pybroker.counted import counted
 from pybroker.locks.file import holder
 from pybroker.store.directories import MEMBERS
-from pybroker.store.members import SILENT_MS, MemberRecord, MemberStatus, ReplicaReport, read_members
+from pybroker.store.members import SILENT_MS, MemberRecord, MemberStatus, ReplicaReport, as_json, read_members
 
 WAIT_SECONDS = 60
 WAIT_STEP_SECONDS = 0.25
@@ -84,7 +85,7 @@ class Status:
             "disk_free_bytes": self.disk_free_bytes,
             "members": [
                 {"name": entry.name, "alive": entry.alive, "problem": entry.problem or None}
-                | (asdict(entry.member) if entry.member else {})
+                | (as_json(entry.member) if entry.member else {})
                 for entry in self.members
             ],
         }
@@ -190,8 +191,9 @@ def _describe_replica(status: Status) -> list[str]:
         f"  replicated: cluster {replica.cluster}, epoch {replica.epoch}, confirmed on "
         f"{counted(replica.in_sync, 'disk')}, at least {replica.minimum}"
     ]
+    followers = [f"    {_describe_follower(each)}" for each in replica.members if not each.is_master]
     if status.master is not None:
-        lines += [f"    {each}" for each in replica.followers]
+        lines += followers
         successors = " or ".join(replica.successors) or "NO OTHER until this one returns"
         lines.append(f"    if this master fails, its place is taken by: {successors}")
     elif replica.is_in_sync:
@@ -200,12 +202,24 @@ def _describe_replica(status: Status) -> list[str]:
         left = f", {replica.left_bytes:,} bytes left" if replica.left_bytes else ""
         lines.append(f"    this store is NOT in sync{left}, so it cannot take over")
     if status.master is None:
-        lines += [f"    {each}" for each in replica.followers]
+        lines += followers
     if replica.grace_active:
         lines.append("    GRACE: it serves without the election store, as no other member in sync stands meanwhile")
     if replica.problem:
         lines.append(f"    PROBLEM: {replica.problem}")
     return lines
+
+
+def _describe_follower(member: MemberProgress) -> str:
+    damage = f", {counted(member.damaged, 'DAMAGED FILE')}" if member.damaged else ""
+    if not member.is_connected:
+        return f"{member.name} is not connected{'' if member.is_in_sync else '; NOT a candidate'}{damage}"
+    if member.is_in_sync:
+        behind = f", {member.lag_seconds:.1f} s behind" if member.lag_seconds else ""
+        return f"{member.name} in sync, {member.lag_bytes:,} bytes to be sent{behind}{damage}"
+    if member.is_live:
+        return f"{member.name} has caught up{damage}"
+    return f"{member.name} catches up, {member.left_bytes:,} bytes left; NOT a candidate{damage}"
 
 
 def _describe_load(status: Status) -> list[str]:

@@ -67,7 +67,7 @@ function lockFacts({ lock, ...state }) {
 
 function replicaFacts(replica) {
   return facts(
-    ["Cluster", [name(replica.cluster), `, epoch ${number(replica.epoch)}`]],
+    ["Cluster", replica.cluster && [name(replica.cluster), `, epoch ${number(replica.epoch)}`]],
     ["Confirmed on", `${counted(replica.in_sync_count, "disk")}, at least ${number(replica.minimum)}`],
     ["If the master fails", replica.successors && heirs(replica.successors)],
     ["This store", replica.is_in_sync ? tag("in sync", "ok") : tag("not in sync", "warn")],

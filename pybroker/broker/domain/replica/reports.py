@@ -5,6 +5,7 @@ Both go over the stream as JSON, and a reader ignores fields that it does not kn
 Source: specification of replication, section 9.
 """
 
+import enum
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
@@ -18,6 +19,18 @@ DIFFERENCES_MAX: Final = 500
 MEMBERS_MAX: Final = 32
 NAME_LENGTH_MAX: Final = 100
 _FILE_ID_MAX: Final = (1 << 32) - 1
+
+
+class CopyState(enum.StrEnum):
+    """The state of a member, as the master sees it: one word for scripts."""
+
+    MASTER = "master"
+    IN_SYNC = "in-sync"
+    """It follows, and its store has everything that is confirmed."""
+    CAUGHT_UP = "caught-up"
+    """It receives operations as they happen, and is about to be in sync."""
+    CATCHING_UP = "catching-up"
+    NOT_CONNECTED = "not-connected"
 
 
 class MemberProgress(NamedTuple):
@@ -51,6 +64,37 @@ class MemberProgress(NamedTuple):
     verified_ms: int = 0
     damaged: int = 0
 
+    @property
+    def state(self) -> CopyState:
+        """Its state."""
+        if self.is_master:
+            return CopyState.MASTER
+        if not self.is_connected:
+            return CopyState.NOT_CONNECTED
+        if self.is_in_sync:
+            return CopyState.IN_SYNC
+        return CopyState.CAUGHT_UP if self.is_live else CopyState.CATCHING_UP
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON for scripts: with its state, and null for what is not known of a member that is away."""
+        values = self._asdict() | {"state": self.state.value, "verified_ms": self.verified_ms or None}
+        return values if self.is_connected else values | dict.fromkeys(("lag_bytes", "lag_seconds", "left_bytes"))
+
+    @classmethod
+    def from_json(cls, values: object) -> "MemberProgress":
+        """Return the member that is described so, by this version or another one.
+
+        Raises:
+            MalformedFrame: a field is not of its type.
+        """
+        if not isinstance(values, dict):
+            raise MalformedFrame("a member is no JSON object")
+        given = {key: value for key, value in cast("dict[str, Any]", values).items() if value is not None}
+        fields = {key: _typed(given, key, default) for key, default in _DEFAULTS.items()}
+        for key in ("name", "store"):
+            fields[key] = fields[key][:NAME_LENGTH_MAX]
+        return cls(**fields)
+
 
 class ClusterReport(NamedTuple):
     """The state of a cluster, as the master sees it.
@@ -79,7 +123,7 @@ class ClusterReport(NamedTuple):
             MalformedFrame: they are no report.
         """
         values = _values(data)
-        members = [_member(each) for each in _list(values, "members")[:MEMBERS_MAX]]
+        members = [MemberProgress.from_json(each) for each in _list(values, "members")[:MEMBERS_MAX]]
         return cls(int(_typed(values, "epoch", 0)), members)
 
 
@@ -167,16 +211,6 @@ def _list(values: Mapping[str, Any], key: str) -> list[Any]:
     if not isinstance(found, list):
         raise MalformedFrame(f"{key} is no list")
     return found  # pyright: ignore[reportUnknownVariableType]
-
-
-def _member(values: object) -> MemberProgress:
-    if not isinstance(values, dict):
-        raise MalformedFrame("a member is no JSON object")
-    known = cast("dict[str, Any]", values)
-    fields = {key: _typed(known, key, default) for key, default in _DEFAULTS.items()}
-    for key in ("name", "store"):
-        fields[key] = fields[key][:NAME_LENGTH_MAX]
-    return MemberProgress(**fields)
 
 
 def _typed(values: Mapping[str, Any], key: str, default: Any) -> Any:
