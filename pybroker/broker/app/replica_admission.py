@@ -104,6 +104,8 @@ def reason_to_refuse(store: MemberStore, record: ElectionRecord | None, register
             return ""
         return f"this store belongs to another cluster than that of the name {record.name} in {register}"
     count = message_count(store.journals[Journal.MESSAGES])
+    if not count:
+        return f"this store was begun outside {whom} and has no messages"
     messages = "1 message" if count == 1 else f"{count:,} messages"
     return f"this store has {messages} that {whom} does not know"
 

@@ -47,6 +47,8 @@ LAG_SAMPLES: Final = 1000
 ACCEPT_PAUSE_SECONDS: Final = 1.0
 """Pause after a connection could not be accepted: the process may have too many open files."""
 
+_RENAME: Final = "give each member of the cluster a `name` of its own"
+
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -284,8 +286,14 @@ class ReplicaServer:
             raise MalformedFrame(f"{name} belongs to another cluster than {self.member.name}")
         if not member.store or member.store == self.member.store:
             raise MalformedFrame(f"{name} has the store id of {self.member.name}: one was copied from the other")
+        if name == self.member.name:
+            raise MalformedFrame(f"{name} is the master's name: {_RENAME}")
         for other in list(self._sessions):
-            if other is session or other.member is None or other.member.store != member.store:
+            if other is session or other.member is None:
+                continue
+            if other.member.store != member.store:
+                if other.connection and other.member.name == name:
+                    raise MalformedFrame(f"another member that is connected has the name {name}: {_RENAME}")
                 continue
             if other.member.run != member.run:
                 raise MalformedFrame(f"{name} has the store id of {other.member.name}, which is connected")

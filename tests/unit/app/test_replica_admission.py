@@ -34,6 +34,15 @@ class _Register:
         return RegisterState(7, RECORD)
 
 
+def test_store_without_messages_is_told_so(tmp_path: Path) -> None:
+    (kahadb := tmp_path / "kahadb").mkdir()
+    (kahadb / data_file_name(1)).write_bytes(batch(b"record"))
+    register: Any = _Register()
+    text = "this store was begun outside cluster orders, whose master is a, and has no messages; move it away, or add"
+    with pytest.raises(StoreUnavailable, match=text):
+        admit(tmp_path, journals(tmp_path), register, may_discard=False)
+
+
 def test_store_whose_id_cannot_be_read_is_not_discarded(tmp_path: Path) -> None:
     (kahadb := tmp_path / "kahadb").mkdir()
     path = kahadb / data_file_name(1)

@@ -428,6 +428,33 @@ def test_second_follower_with_one_store_id_is_refused_by_name(run: Callable[...,
     run(scenario)
 
 
+def test_second_follower_of_one_name_is_refused(run: Callable[..., None]) -> None:
+    """Else `switchover --to b` could mean either, and both would share the metrics of b."""
+
+    async def scenario(master: MasterNode) -> None:
+        first, second, third = (RawFollower(master.port) for _ in range(3))
+        await first.connect()
+        first.send(hello())
+        await first.receive(MasterPlan)
+        for raw, name, text in (
+            (second, "b", "another member that is connected has the name b: give each member of the cluster a `name`"),
+            (third, "a", "a is the master's name: give each member"),
+        ):
+            await raw.connect()
+            raw.send(hello(store="s-c", run="l-c", name=name))
+            assert text in await raw.refusal()
+        assert master.events.lost_count == 0
+        first.writer.close()
+        await master.events.until(lambda: master.events.lost_count == 1)
+        fourth = RawFollower(master.port)  # as with a new disk: the former store of that name is not connected
+        await fourth.connect()
+        fourth.send(hello(store="s-c", run="l-c"))
+        await fourth.receive(MasterPlan)
+        fourth.writer.close()
+
+    run(scenario)
+
+
 def test_new_connection_of_a_run_replaces_its_former_one(run: Callable[..., None]) -> None:
     async def scenario(master: MasterNode) -> None:
         first, second = RawFollower(master.port), RawFollower(master.port)
