@@ -35,6 +35,7 @@ from pybroker.transports.replica.handshake import NONCE_BYTES, Handshake, requir
 from pybroker.transports.replica.link import FollowerLink
 from pybroker.transports.replica.peer_certificates import PeerCertificates, described
 from pybroker.transports.replica.positions import JournalPositions
+from pybroker.transports.replica.refusals import RefusalLog
 from pybroker.transports.replica.session import NANOSECONDS, FollowerSession
 
 PINGS_PER_TIMEOUT: Final = 5
@@ -122,6 +123,7 @@ class ReplicaServer:
         self._tls = tls
         self._synced = self._committed = 0
         self._connection_count = 0
+        self._refusals = RefusalLog()
         self._sessions: dict[FollowerSession, asyncio.TimerHandle] = {}
         self._links: set[FollowerLink] = set()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -302,6 +304,10 @@ class ReplicaServer:
         self._connection_count += 1
         return self._connection_count
 
+    def refused(self, peer: str, reason: str) -> None:
+        """Log that a peer is no follower."""
+        self._refusals.refused(peer, reason)
+
     def ended(self, session: FollowerSession) -> None:
         """Forget a session."""
         if (timer := self._sessions.pop(session, None)) is not None:
@@ -367,7 +373,7 @@ class ReplicaServer:
                 ssl_shutdown_timeout=CLOSE_SECONDS if is_tls else None,
             )
         except OSError as error:  # of TLS too
-            _log.warning("%s: refused as a follower: %s", peer, described(error))
+            self.refused(peer, described(error))
             connection.close()
 
     def _stop_accepting(self) -> None:

@@ -163,6 +163,10 @@ class SessionHost(Protocol):
         """
         ...
 
+    def refused(self, peer: str, reason: str) -> None:
+        """Log that a peer is no follower."""
+        ...
+
     def ended(self, session: "FollowerSession") -> None:
         """Forget a session."""
         ...
@@ -265,7 +269,7 @@ class FollowerSession:
             _log.info("%s: the connection of follower %s has ended: %s", self._link.peer, self.member.name, reason)
             self._host.events.lost(self.member.store, self.connection)
         else:
-            _log.warning("%s: refused as a follower: %s", self._link.peer, reason)
+            self._host.refused(self._link.peer, reason)
 
     def _take_confirm(self, sequence: int, confirm: Confirm) -> None:
         if self.member is None or not self.connection:
