@@ -32,6 +32,7 @@ def judge(facts: Facts) -> list[Diagnosis]:
         *_of_scheduler(facts),
         *_of_space(facts),
         *_of_clocks(facts),
+        *_of_election(facts),
         *_of_members(facts),
         *_of_failover(facts),
         *_of_bridges(facts),
@@ -203,6 +204,19 @@ def _of_clocks(facts: Facts) -> Iterator[Diagnosis]:
             "clocks",
             f"the clock of this machine is {facts.skew_ms / 1000:+.1f} s from that of the file server",
             "keep the clocks together, by NTP for example",
+        )
+
+
+def _of_election(facts: Facts) -> Iterator[Diagnosis]:
+    if facts.election_problem:
+        yield error(
+            "election store",
+            f"it cannot be used: {facts.election_problem}",
+            "see that it runs and that this machine reaches it, and correct replicate: a member waits for it",
+        )
+    if facts.store_refusal:
+        yield error(
+            "replication", facts.store_refusal, "move the store away, or start the member with --replicate-discard"
         )
 
 

@@ -20,6 +20,7 @@ from pybroker.broker.app.mounts import Mount
 from pybroker.broker.app.stores import is_database
 from pybroker.broker.app.wiring import is_locked, lock_name
 from pybroker.broker.domain.errors import BrokerError, ConfigError, StoreUnavailable
+from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.role import Role
 from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
@@ -70,6 +71,8 @@ class Facts:
         free_bytes: the space that is left for this user.
         skew_ms: the clock of this machine less that of the file system.
         members: the members that are known in the store.
+        election_problem: why the election store of a replicated cluster cannot be read; empty: it can.
+        store_refusal: why the store does not belong into the cluster that is recorded there; empty: it does.
         probes: the brokers that answer at the addresses of network connectors.
     """
 
@@ -88,6 +91,8 @@ class Facts:
     free_bytes: int = 1 << 40
     skew_ms: int = 0
     members: Sequence[Neighbour] = field(default_factory=tuple)
+    election_problem: str = ""
+    store_refusal: str = ""
     probes: Mapping[ProbeKey, ProbeAnswer] = field(default_factory=dict[ProbeKey, ProbeAnswer])
 
     @property
@@ -121,6 +126,8 @@ def examine(config: Config) -> Facts:
                 facts |= _examine_store(config)
         except OSError as error:
             raise StoreUnavailable(f"cannot look at {config.store}: {error}", path=config.store) from error
+    if refusal is None and config.replicate is not None:
+        facts |= _examine_election(config, is_running=facts.get("is_locked", False))
     facts["probes"] = probe(
         (each, address)
         for each in config.network
@@ -128,6 +135,25 @@ def examine(config: Config) -> Facts:
         for address in target.addresses
     )
     return Facts(**facts)
+
+
+def _examine_election(config: Config, *, is_running: bool) -> dict[str, Any]:
+    """Look at the election store, and if the store of a member that does not run belongs into its cluster."""
+    from pybroker.broker.app import replica_admission, replica_join, replica_wiring  # few brokers are replicated
+
+    if replica_join.names_master(config):
+        return {}  # its master knows where the election store is
+    register = replica_wiring.make_register(config)
+    try:
+        where = layout_of(config)
+        journals = {Journal.MESSAGES: where.journal, Journal.SCHEDULER: where.scheduler}
+        return {"store_refusal": "" if is_running else replica_admission.refusal(where.root, journals, register)}
+    except StoreUnavailable as error:
+        return {"store_refusal": str(error)}
+    except BrokerError as error:
+        return {"election_problem": str(error)}
+    finally:
+        register.close()
 
 
 def _try_start(config: Config) -> tuple[ConfigError | None, list[str]]:

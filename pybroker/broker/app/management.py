@@ -206,8 +206,12 @@ def _require_libraries() -> None:
         ConfigError: they are not.
     """
     if missing := [name for name in ("aiohttp", "prometheus_client") if importlib.util.find_spec(name) is None]:
-        hint = "pip install 'pybroker[management]'"
-        raise ConfigError(f"it needs {' and '.join(missing)}, not installed here", setting="management", hint=hint)
+        packages = " ".join(missing).replace("_", "-")
+        raise ConfigError(
+            f"it needs {' and '.join(missing)}, not installed here",
+            setting="management",
+            hint=f"pip install {packages}, which is the extra `management` of pybroker",
+        )
 
 
 def _address(port: socket.socket, host_name: str = "") -> str:

@@ -93,6 +93,21 @@ def admit(root: Path, journals: Mapping[Journal, Path], register: Register, *, m
         raise StoreUnavailable(f"it cannot be moved to {DISCARDED}: {error}", path=str(root)) from error
 
 
+def refusal(root: Path, journals: Mapping[Journal, Path], register: Register) -> str:
+    """Return why a store does not belong into the cluster; empty if it does. Blocks for one call of the register.
+
+    Raises:
+        BrokerError: the election store cannot be read.
+        StoreUnavailable: the store cannot.
+    """
+    record = register.read().record  # first: also a new store needs the election store
+    identity = IdentityFile(root, boot=boot_id()).peek() if root.is_dir() else None
+    store = MemberStore(root=root, journals=journals, identity=identity)
+    if not store.has_messages and not (identity and identity.cluster):
+        return ""
+    return reason_to_refuse(store, record, register.name)
+
+
 def reason_to_refuse(store: MemberStore, record: ElectionRecord | None, register: str) -> str:
     """Return why a store with messages does not belong into a cluster; empty if it does."""
     identity = store.identity

@@ -1,5 +1,6 @@
 """What `pybroker doctor` concludes from what it finds."""
 
+import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from pybroker.broker.app.pair_remedies import REMEDIES
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.role import Role
 from pybroker.store.members import Followed, Load, MemberFile, MemberRecord, ReplicaReport
+from tests.integration.cluster import free_port
 
 ERROR, WARNING, ADVICE = Severity.ERROR, Severity.WARNING, Severity.ADVICE
 FULL = Load(connections=1, waiting=1, in_flight=1, is_full=True, memory_bytes=1, memory_bytes_max=1)
@@ -272,6 +274,25 @@ def test_settings_that_would_not_start_are_found(tmp_path: Path) -> None:
     seen = examine(Config(store=str(tmp_path), stomp=0, openwire=0, users_file=tmp_path / "none.toml"))
     assert seen.refusal is not None
     assert seen.refusal.setting == "users_file"
+
+
+def test_election_store_that_does_not_answer_is_found(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"etcd://127.0.0.1:{closed.getsockname()[1]}/orders"
+        settings: dict[str, Any] = {"stomp": 0, "openwire": 0, "replicate": url, "replicate_port": free_port()}
+        seen = examine(Config(store=str(tmp_path / "new"), **settings))
+    assert seen.refusal is None
+    (diagnosis,) = [each for each in judge(seen) if each.check == "election store"]
+    assert diagnosis.evidence.startswith(f"it cannot be used: {url}: ")
+    assert diagnosis.evidence.endswith("Connection refused")
+    assert exit_code(judge(seen)) is Verdict.ERRORS
+
+
+def test_store_that_does_not_belong_into_the_cluster_is_found() -> None:
+    text = "this store has 3 messages that cluster orders, whose master is a, does not know"
+    (diagnosis,) = [each for each in judge(facts(store_refusal=text)) if each.check == "replication"]
+    assert (diagnosis.severity, diagnosis.evidence) == (ERROR, text)
 
 
 def test_warnings_of_a_start_are_kept_and_not_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
