@@ -52,8 +52,8 @@ def obstacle(follower: FollowerProgress, in_sync: frozenset[str]) -> str:
     """Return why a member cannot take over now, to be read behind its name; empty if it can."""
     if not follower.may_stand:
         return "only has a copy: its replicate_promote is no"
-    if not follower.is_live:
+    if not follower.is_live and follower.left_bytes:
         return f"is not in sync: {follower.left_bytes:,} bytes are left of its copy"
-    if follower.store not in in_sync:
+    if not follower.is_live or follower.store not in in_sync:
         return "is not in sync yet"
     return ""

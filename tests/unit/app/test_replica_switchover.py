@@ -34,6 +34,7 @@ def test_newer_connection_of_a_member_counts() -> None:
         ("b", [C], "ac", "b is not connected; c could take over"),
         ("b", [B], "a", "b is not in sync yet"),
         ("b", [B._replace(is_live=False, left_bytes=1234)], "ab", "b is not in sync: 1,234 bytes are left of its copy"),
+        ("b", [B._replace(is_live=False, left_bytes=0)], "ab", "b is not in sync yet"),
         ("b", [B._replace(may_stand=False)], "ab", "b only has a copy: its replicate_promote is no"),
         ("", [], "a", "no other member is connected"),
         ("", [B, C._replace(may_stand=False)], "ac", "b is not in sync yet; c only has a copy: its replicate_promote"),
