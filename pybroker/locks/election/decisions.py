@@ -75,6 +75,7 @@ from pybroker.locks.election.record import (
     RecordedState,
 )
 from pybroker.locks.election.register import RegisterState
+from pybroker.locks.election.resignation import is_own_term, owed_release
 
 COUNTED_SHARE = 5 / 6
 """Share of a lease that a master relies on: safe while no clock runs 1.2 times as fast as another (rule 2)."""
@@ -211,7 +212,9 @@ def _on_swapped(state: ElectionState, event: SwapAnswered, now: float) -> Electi
     state = state._replace(is_swapping=False)
     if state.known is not None and event.result.present.revision < state.known.revision:
         return _read(state, now)  # late, or the register was lost: a read shows which
-    return _note(state, event.result.present, now)
+    noted = _note(state, event.result.present, now)
+    release = _release(noted.state, now)
+    return ElectionDecision(release.state, (*noted.actions, *release.actions))
 
 
 def _on_swap_failed(state: ElectionState, event: SwapFailed, now: float) -> ElectionDecision:
@@ -235,6 +238,8 @@ def _note(state: ElectionState, content: RegisterState, now: float) -> ElectionD
     record, former = content.record, state.record
     sent_at = None if record is None else state.attempts.get(record.nonce)
     state = state._replace(known=content, seen_at=now, attempts={}, requested=(), accepted_revision=0)
+    if not is_own_term(state):
+        state = state._replace(owed=None)
     if state.role is ElectionRole.BLOCKED:
         state, former = state._replace(role=ElectionRole.FOLLOWING), None
     if record is None:
@@ -316,6 +321,8 @@ def _on_time_outside(state: ElectionState, event: TimePassed, now: float) -> Ele
     actions: Actions = ()
     if state.known is None or now - state.read_at >= _lease(state) * READ_SHARE:
         state, actions = _read(state, now)
+    release = _release(state, now)
+    state, actions = release.state, (*actions, *release.actions)
     if state.known is None or state.is_swapping or state.store is None or state.role is ElectionRole.BLOCKED:
         return ElectionDecision(state, actions)
     record = state.record
@@ -399,7 +406,7 @@ def _stand(state: ElectionState, record: ElectionRecord, sentence: str, now: flo
     if state.role is not ElectionRole.STANDING:
         state = state._replace(role=ElectionRole.STANDING)
         actions = (StopFollowing(), ReportElection(f"{sentence}: asking to become master with epoch {asked.epoch}"))
-    after = _swap(state._replace(stood_over=record.in_sync), asked, now)
+    after = _swap(state._replace(stood_over=record.in_sync, owed=None), asked, now)
     return ElectionDecision(after.state, (*actions, *after.actions))
 
 
@@ -722,20 +729,18 @@ def _on_resigned(state: ElectionState, event: MasterResigned, now: float) -> Ele
 
     A master that never opened its ports has confirmed nothing. So those that were in sync when it stood still are, the
     former master too: else no other store could take over from one that cannot serve.
-
-    A swap under way may come true later, and a second one beside it would have the same revision: then others wait for
-    the end of the lease.
     """
-    record = state.record
-    assert record is not None
-    is_swapping, in_sync = state.is_swapping, record.in_sync
-    if state.role is ElectionRole.PROMOTING and state.me.store in state.stood_over:
-        in_sync |= state.stood_over
-    state, down = _step_down(state._replace(patient_until=now + _lease(state)), now, event.reason)
-    if is_swapping:
-        return ElectionDecision(state, down)
-    state, swap = _swap(state, replace(record, state=RecordedState.RELEASED, in_sync=in_sync, successor=""), now)
-    return ElectionDecision(state, (*down, *swap))
+    has_told_nothing = state.role is ElectionRole.PROMOTING and state.me.store in state.stood_over
+    state, down = _step_down(state, now, event.reason)
+    release = _release(state._replace(owed=state.stood_over if has_told_nothing else frozenset()), now)
+    return ElectionDecision(release.state, (*down, *release.actions))
+
+
+def _release(state: ElectionState, now: float) -> ElectionDecision:
+    """Release the cluster for a master that has resigned, if that is still owed."""
+    if (released := owed_release(state)) is None:
+        return ElectionDecision(state)
+    return _swap(state._replace(patient_until=now + _lease(state)), released, now)
 
 
 def _on_quiesced(state: ElectionState, event: ClientsQuiesced, now: float) -> ElectionDecision:

@@ -160,6 +160,8 @@ class ElectionState(NamedTuple):
         accepted_revision: an operator has accepted that this store becomes the master over this revision of the
             register, though it lacks something; 0: none has.
         stood_over: the in-sync set of the record over which this run stood last.
+        owed: this run has resigned, and has to release the cluster, with these stores in sync besides; None: it has not
+            resigned.
         mastery: what a master knows besides; None for others.
     """
 
@@ -180,6 +182,7 @@ class ElectionState(NamedTuple):
     patient_until: float = NEVER
     accepted_revision: int = 0
     stood_over: frozenset[str] = frozenset()
+    owed: frozenset[str] | None = None
     mastery: Mastery | None = None
 
     @property

@@ -11,17 +11,29 @@ from pybroker.locks.election.election_state import (
     FollowerJoined,
     MasterHandedOver,
     MasterResigned,
+    ReadFailed,
     ReadRegister,
     RecordsSynced,
     ReleaseRequested,
     StepDown,
+    SwapAnswered,
     SwapFailed,
     SwapRegister,
     TimePassed,
 )
 from pybroker.locks.election.record import RecordedState
-from pybroker.locks.election.register import RegisterState
-from tests.unit.locks.election.test_decisions import LEASE, RECORD, TWO, A, Member, follower, promoting, serving
+from pybroker.locks.election.register import RegisterState, SwapResult
+from tests.unit.locks.election.test_decisions import (
+    LEASE,
+    RECORD,
+    TWO,
+    A,
+    Member,
+    follower,
+    promoting,
+    serving,
+    standing,
+)
 
 
 def test_master_that_resigns_releases_the_cluster_and_lets_others_stand_first() -> None:
@@ -58,11 +70,37 @@ def test_former_master_does_not_stand_before_its_store_was_examined() -> None:
     assert member.examined().on(TimePassed()).role is ElectionRole.STANDING
 
 
-def test_master_that_resigns_during_a_swap_leaves_the_cluster_to_the_lease() -> None:
-    member = serving().on(TimePassed(), after=LEASE / 3)
-    assert member.has(SwapRegister)
+def test_master_that_resigns_during_a_swap_releases_the_cluster_after_it() -> None:
+    member = serving(TWO).on(TimePassed(), after=LEASE / 3)
+    renewal = member.swap
     assert not member.on(MasterResigned("its store has failed")).has(SwapRegister)
     assert member.has(StepDown)
+    member.on(SwapAnswered(SwapResult(True, RegisterState(renewal.revision + 1, renewal.record))))
+    assert member.swap.record.state is RecordedState.RELEASED
+    assert member.swap.record.in_sync == TWO.in_sync
+
+
+def test_master_that_cannot_serve_hands_the_set_back_though_the_answer_to_its_election_is_late() -> None:
+    """It saw by the watch that it was elected. The others waited without an end, as none of them was in sync."""
+    member = standing()
+    election = member.swap
+    member.sees(election.revision + 1, election.record)
+    assert member.role is ElectionRole.PROMOTING
+    assert not member.on(MasterResigned("its disk is read-only")).has(SwapRegister)
+    member.on(SwapAnswered(SwapResult(True, RegisterState(election.revision + 1, election.record))))
+    assert member.swap.record.state is RecordedState.RELEASED
+    assert member.swap.record.in_sync == RECORD.in_sync
+    assert not member.wins().on(TimePassed(), after=LEASE / 2).has(SwapRegister)
+
+
+def test_release_that_has_failed_is_asked_for_again() -> None:
+    """Also by a master whose store cannot be examined any more: others wait for the set that it hands back."""
+    member = promoting().on(MasterResigned("its disk is read-only"))
+    release = member.swap
+    member.on(SwapFailed()).on(ReadFailed()).on(TimePassed(), after=LEASE / 8)
+    assert member.swap.revision == release.revision
+    assert member.swap.record.state is RecordedState.RELEASED
+    assert member.swap.record.in_sync == RECORD.in_sync
 
 
 def test_release_that_is_seen_late_is_not_taken_for_the_election() -> None:
@@ -71,12 +109,19 @@ def test_release_that_is_seen_late_is_not_taken_for_the_election() -> None:
     release = member.swap
     member.on(SwapFailed()).examined().on(TimePassed(), after=LEASE / 8)
     asked = member.swap
-    assert asked.record.state is RecordedState.SERVING
+    assert asked.record.state is RecordedState.RELEASED
     assert asked.revision == release.revision
     member.on(SwapFailed()).reads(release.revision + 1, release.record)
     assert member.role is ElectionRole.FOLLOWING
     assert member.state.mastery is None
     assert not member.has(BeginEpoch)
+    assert not member.on(TimePassed()).has(SwapRegister)
+
+
+def test_release_that_others_have_answered_with_a_master_is_not_asked_for() -> None:
+    member = promoting().on(MasterResigned("its disk is read-only"))
+    member.sees(member.swap.revision + 1, replace(RECORD, epoch=70)).on(SwapFailed())
+    assert not member.on(TimePassed(), after=LEASE / 8).has(SwapRegister)
 
 
 # ---------------------------------------------------------------- handing over
