@@ -561,19 +561,27 @@ class Consumer(contextlib.AbstractAsyncContextManager["Consumer"]):
         with self._link:
             self._consumer.set_prefetch(prefetch)
 
-    def stop(self) -> None:
+    def stop(self, unused: Iterable[Message] = ()) -> None:
         """Return to the queue what `receive` has not returned, also what arrives later; does not wait.
 
         Any consumer but this one gets these messages. They do not count as delivered, as the application has not seen
         them. What it has can be acknowledged. `set_prefetch` starts the consumer again. Needs OpenWire.
 
+        Args:
+            unused: messages of this consumer that the application has received and will not process: they are
+                returned too, and do not count as delivered either.
+
         Raises:
-            ClientError: the consumer has not `ack="individual"`, or its destination is no queue.
+            ClientError: the consumer has not `ack="individual"`, or its destination is no queue, or a message is one of
+                another consumer.
             ConnectionClosed: the consumer is closed.
             UnsendableMessage: the connection uses STOMP.
         """
+        messages = list(unused)
+        if any(message.on_ack != self._consumer.on_ack for message in messages):
+            raise ClientError("a message is one of another consumer")
         with self._link as state:
-            state.stop(self._consumer)
+            state.stop(self._consumer, messages)
 
     @property
     def error(self) -> ClientError | None:

@@ -20,7 +20,7 @@ Not thread-safe: `link` holds the lock. Source: ActiveMQ 5.17, `ConnectionStateT
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -244,8 +244,12 @@ class ClientState:
         can_release = self._conversation is not None and self._conversation.can_release
         return self._returns.give_back(consumer, message, is_seen=is_seen, can_release=can_release)
 
-    def stop(self, consumer: ConsumerState) -> None:
+    def stop(self, consumer: ConsumerState, unused: Iterable[Message] = ()) -> None:
         """Stop a consumer until `ConsumerState.set_prefetch`: its messages that wait, or arrive later, are given back.
+
+        Args:
+            consumer: the consumer.
+            unused: messages that the application has and will not process, which are given back too.
 
         Raises:
             UnsendableMessage: the protocol has no form for it.
@@ -254,6 +258,8 @@ class ClientState:
         consumer.check_can_stop()
         consumer.set_prefetch(0)
         consumer.is_stopped = True
+        for message in unused:
+            self._give_back_unseen(consumer, message)
         self._give_back_waiting(consumer)
 
     def _dispatch(self, consumer: ConsumerState, message: Message) -> None:
@@ -263,12 +269,15 @@ class ClientState:
 
     def _give_back_waiting(self, consumer: ConsumerState) -> None:
         while (message := consumer.receive_no_wait()) is not None:
-            try:
-                pending = self._give_back(consumer, message, is_seen=False)
-            except ClientError as error:  # it has to be copied, and cannot be
-                _log.warning("a message stays with a stopped consumer until that is closed: %s: %s", message.id, error)
-            else:
-                pending.add_done_callback(functools.partial(_log_kept, message, pending))
+            self._give_back_unseen(consumer, message)
+
+    def _give_back_unseen(self, consumer: ConsumerState, message: Message) -> None:
+        try:
+            pending = self._give_back(consumer, message, is_seen=False)
+        except ClientError as error:  # it has to be copied, and cannot be
+            _log.warning("a message stays with a stopped consumer until that is closed: %s: %s", message.id, error)
+        else:
+            pending.add_done_callback(functools.partial(_log_kept, message, pending))
 
     def remove_durable(self, name: str) -> PendingResult[None]:
         """Delete a durable subscription and its backlog."""

@@ -5,11 +5,14 @@
 - `routing`, `bindings`, `names`: exchanges, queues and bindings as destinations
 - `message_form`: Kombu's messages as JMS messages
 - `url`, `options`: the settings; `environment`: checks of threads and of the broker
+- `worker`: a step of Celery's worker, added to each if there is Celery
 - `moves`: moves messages between queues; `wakeup`: how the client's thread wakes the application's
 
 It is a user of `pybroker.client`, and knows nothing of a broker. Needs the extra `kombu`.
 """
 
+import importlib
+import importlib.util
 from typing import Final
 
 from kombu.transport import TRANSPORT_ALIASES
@@ -22,9 +25,14 @@ ALIASES: Final = ("activemq",)
 
 
 def register() -> None:
-    """Register the schemes of the transport with Kombu; importing this package does that too."""
+    """Register the schemes of the transport with Kombu, and a step with the workers of Celery.
+
+    Importing this package does that too.
+    """
     for alias in ALIASES:
         TRANSPORT_ALIASES.setdefault(alias, "pybroker.kombu:Transport")
+    if importlib.util.find_spec("celery") is not None:
+        importlib.import_module("pybroker.kombu.worker")
 
 
 register()

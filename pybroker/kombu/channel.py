@@ -463,6 +463,15 @@ class Channel(virtual.Channel):
         if self.closed:
             raise ConnectionClosed("the channel is closed: the message will be redelivered")
 
+    def return_unused(self, delivery_tags: Iterable[int]) -> None:
+        """Return messages to their queues that the application has received and will not process; does not wait.
+
+        Unlike those of `basic_reject`, they do not count as delivered. Their consumers are cancelled; those of others
+        stay with the application.
+        """
+        self._check_open()
+        self.qos.return_unused(delivery_tags)
+
     def basic_recover(self, requeue: bool = False) -> None:
         """Return all messages to their queues that are not acknowledged.
 

@@ -166,6 +166,17 @@ class KombuSource:
                 return
         self.consumer.close()
 
+    def return_unused(self, messages: Iterable[Message]) -> bool:
+        """Return messages of a cancelled source to their queue, which the application will not process; does not wait.
+
+        They do not count as delivered. Return False if they stay: they are of a topic, which has no queue to return to.
+        """
+        if not self.is_cancelled or not self.destination.is_queue:
+            return False
+        with contextlib.suppress(ConnectionClosed):  # then the broker has them already
+            self.consumer.stop(messages)
+        return True
+
     def give_back(self, message: Message) -> None:
         """Return a message to its queue. One of a topic, which has no queue to return to, is delivered again here.
 

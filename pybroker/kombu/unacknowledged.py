@@ -4,7 +4,7 @@ Kombu calls `ack` and `reject` in any thread: Celery's timer does, and the threa
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pybroker.client import ClientError, ConnectionClosed, Message
 from pybroker.client.messages import DeliveryState
@@ -78,6 +78,20 @@ class UnacknowledgedMessages:
             ClientError: as `reject`, for one of them. The others are returned.
         """
         self._settle(0, _give_back, multiple=True)
+
+    def return_unused(self, tags: Iterable[int]) -> None:
+        """Return messages of cancelled consumers that the application will not process; does not wait."""
+        sources = dict[KombuSource, list[tuple[int, Message]]]()
+        for tag in tags:
+            for _, message, source in self._take(tag, multiple=False):
+                sources.setdefault(source, []).append((tag, message))
+        for source, messages in sources.items():
+            if source.return_unused([message for _, message in messages]):
+                for _ in messages:
+                    source.acknowledged()
+            else:
+                with self._lock:
+                    self._delivered |= {tag: (message, source) for tag, message in messages}
 
     def clear(self) -> None:
         """Forget all messages, whose consumers are closed: the broker redelivers them.

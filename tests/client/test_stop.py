@@ -27,6 +27,34 @@ def test_what_has_arrived_goes_to_another_consumer(connection: Connection, broke
         assert sorted(str(consumer.receive(PATIENCE).body) for _ in range(6)) == list("012345")
 
 
+def test_what_will_not_be_processed_goes_to_another_consumer(
+    connection: Connection, broker_uri: str, queue: str
+) -> None:
+    for number in range(5):
+        connection.send(queue, str(number))
+    stopped = connection.consumer(queue, ack="individual")
+    received = [stopped.receive(PATIENCE) for _ in range(4)]
+    stopped.stop(received[1:3])
+    with connect(broker_uri) as other, other.consumer(queue) as consumer:
+        again = [consumer.receive(PATIENCE) for _ in range(3)]
+        assert sorted(str(message.body) for message in again) == list("124")
+        assert not any(message.redelivered for message in again)
+        received[0].ack()
+        stopped.close()
+        assert consumer.receive(PATIENCE).body == "3"
+
+
+def test_only_its_own_messages_can_be_returned(connection: Connection, queue: str) -> None:
+    connection.send(queue, "of the other one")
+    with connection.consumer(queue, ack="individual") as other:
+        message = other.receive(PATIENCE)
+        with (
+            connection.consumer(queue, ack="individual") as consumer,
+            pytest.raises(ClientError, match="another consumer"),
+        ):
+            consumer.stop([message])
+
+
 def test_a_stopped_consumer_gets_nothing_and_acknowledges(connection: Connection, broker_uri: str, queue: str) -> None:
     stopped = connection.consumer(queue, ack="individual")
     connection.send(queue, "mine")

@@ -1,6 +1,7 @@
 """Real workers of Celery on real brokers: what is killed, and what runs all the same."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,30 @@ def test_tasks_of_a_killed_worker_run_elsewhere_at_once(on_broker: Application) 
     assert {(run.number, run.redelivered, run.worker) for run in runs} == {
         (0, True, "lives@test"),
         (1, True, "lives@test"),
+        (2, False, "lives@test"),
+    }
+
+
+@pytest.mark.parametrize("on_broker", [{"LEDGER_MULTIPLIER": "3"}], indirect=True, ids=["prefetch"])
+def test_what_a_worker_that_ends_will_not_begin_runs_elsewhere(on_broker: Application, tmp_path: Path) -> None:
+    """It waits for its task in execution. What waits in it for its time or a free process does not wait with it."""
+    place = tmp_path / "begun"
+    place.mkdir()
+    with on_broker.worker("ends", "--concurrency", "1") as ending:
+        on_broker.task("meet").delay(str(place), 2)
+        deadline = time.monotonic() + PATIENCE
+        while not list(place.iterdir()):
+            assert time.monotonic() < deadline, on_broker.logs()
+            threading.Event().wait(0.05)
+        on_broker.record(1)
+        on_broker.record(2, countdown=5.0)
+        on_broker.wait_logged("ends", "received", 3)
+        ending.terminate()
+        with on_broker.worker("lives", "--concurrency", "1"):
+            runs = on_broker.wait(2)
+        assert ending.poll() is None
+    assert {(run.number, run.redelivered, run.worker) for run in runs} == {
+        (1, False, "lives@test"),
         (2, False, "lives@test"),
     }
 

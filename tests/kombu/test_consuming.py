@@ -172,6 +172,24 @@ def test_what_was_sent_ahead_goes_back_at_the_cancel(filled, other, name):
     received[0].ack()
 
 
+def test_what_will_not_be_processed_goes_back_after_the_cancel(filled, other, name):
+    """It does not count as delivered: a task for later that is passed on at each restart is no dead letter."""
+    filled.basic_qos(0, 10, False)
+    received = drain(filled, consume(filled, name), 10)
+    filled.return_unused([received[0].delivery_tag])
+    filled.basic_cancel("tag")
+    filled.return_unused([each.delivery_tag for each in received[3:8]])
+    channel = other.channel()
+    others = drain(channel, consume(channel, name), 5)
+    assert sorted(bodies(others)) == list("34567"), "what a consumer still has that is not cancelled, stays"
+    assert not any(each.delivery_info["redelivered"] for each in others)
+    for each in (*received[:3], *received[8:], *others):
+        each.ack()
+    filled.close()
+    drain_rest(channel)
+    assert len(others) == 5
+
+
 def test_get_returns_one_message_at_once(filled, name):
     first = filled.basic_get(name)
     assert first.body == b"0"

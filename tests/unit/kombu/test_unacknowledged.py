@@ -2,6 +2,7 @@
 """Acknowledgements in other threads, and errors in the midst of several: each message is counted and settled once."""
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ class FakeConsumer:
         self._check()
         self.done.append(("prefetch", prefetch))
 
-    def stop(self) -> None:
+    def stop(self, unused: Iterable[Message] = ()) -> None:
         self.before("stop")
         self._check()
         self.done.append("stop")
