@@ -28,6 +28,10 @@ def waiting_sentence(state: ElectionState, now: float) -> str:
         return ""
     whom = others_in_sync(state, record) or "an operator: no other store has it"
     if state.me.store not in record.in_sync:
+        if all(store.ends.get(journal, _NOWHERE) >= end for journal, end in record.durable.items()):
+            # The register has the end of the latest renewal: what was confirmed after that is known to others alone.
+            where = _place(record.durable)
+            return f"this store is not in sync, and may lack what was confirmed after {where}: waiting for {whom}"
         return f"this store lacks what was confirmed up to {_place(record.durable)}: waiting for {whom}"
     return _lacking(state, store, record, whom)
 

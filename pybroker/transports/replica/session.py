@@ -203,6 +203,7 @@ class FollowerSession:
         """Operations behind the catch-up's end; None while that is not decided."""
         self._kept_bytes = 0
         self._left_bytes = 0
+        self._begun_at = time.monotonic()
         self._sent = 0
         self._confirmed = 0
         self._wishes = FollowerWishes()
@@ -303,7 +304,8 @@ class FollowerSession:
             queued_bytes=self._link.queued_bytes + self._kept_bytes,
             may_stand=self._wishes.may_stand,
             wants_to_serve=self._wishes.wants_to_serve,
-            lag_seconds=self._host.lag_seconds(self._confirmed),
+            # What a former connection has confirmed is not known here, and nothing was sent before this one.
+            lag_seconds=min(self._host.lag_seconds(self._confirmed), time.monotonic() - self._begun_at),
         )
 
     @property

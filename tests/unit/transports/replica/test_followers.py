@@ -428,6 +428,23 @@ def test_second_follower_with_one_store_id_is_refused_by_name(run: Callable[...,
     run(scenario)
 
 
+def test_follower_that_connects_again_is_not_behind_what_was_sent_before(run: Callable[..., None]) -> None:
+    """It counted as behind since the oldest operation of the master's term, until its first confirmation."""
+
+    async def scenario(master: MasterNode) -> None:
+        fill(master, 1, 1, 10)
+        master.server._shipped_at.append((master.journals.sequence, time.monotonic() - 3600))
+        raw = RawFollower(master.port)
+        await raw.connect()
+        raw.send(hello())
+        await raw.receive(MasterPlan)
+        (found,) = master.server.progress()
+        assert found.lag_seconds < 60
+        raw.writer.close()
+
+    run(scenario)
+
+
 def test_second_follower_of_one_name_is_refused(run: Callable[..., None]) -> None:
     """Else `switchover --to b` could mean either, and both would share the metrics of b."""
 
