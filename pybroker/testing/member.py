@@ -30,6 +30,10 @@ def options(settings: Settings, config: Path | None = None) -> list[str]:
     """
     if taken := sorted(_OWN_SETTINGS & settings.keys()):
         raise ValueError(f"{', '.join(taken)}: chosen by the cluster, see its uri and members")
+    if "replicate" in settings:
+        raise ValueError(
+            "replicate: the members of a Cluster share one store; docs/testing.md, A replicated cluster, has a fixture"
+        )
     if settings.get("log_level", "info") not in _LOG_LEVELS:
         raise ValueError("log_level: a cluster reads the state of its members from their logs at `info`")
     arguments = [] if config is None else [f"--config={config.resolve()}"]  # absolute: it may start elsewhere

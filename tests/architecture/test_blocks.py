@@ -100,6 +100,7 @@ RUN: dict[str, dict[str, str]] = {
     },
     "docs/policies.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/replication.md": {
+        "import json": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
         "pybroker switchover": "tests/client/test_switchovers.py::test_switchovers_under_load_lose_nothing",
         "pybroker promote": "tests/integration/test_replication_promotion.py"
         "::test_store_that_was_left_behind_is_promoted_at_an_operators_word",
@@ -115,6 +116,7 @@ RUN: dict[str, dict[str, str]] = {
         "from orders import": f"{PLUGIN}::test_example_of_the_page_tests_a_failover_in_ten_seconds",
         "import pytest\n": f"{PLUGIN}::test_the_pages_other_blocks_are_tests_that_pass",
         "from pybroker.testing import": f"{PLUGIN}::test_the_page_without_pytest",
+        "import json\n": f"{REPLICATION}::test_testing_page_kills_a_replicated_master",
     },
     "docs/watching.md": {
         "import json\n": f"{PAGES}::test_watching_page_script_finds_a_lost_standby",

@@ -734,6 +734,7 @@ def call(*command: str, cwd: Path, site: Path) -> subprocess.CompletedProcess[st
 def project(tmp_path: Path) -> Path:
     """The files of the page, and what keeps pytest from looking for its configuration further up."""
     files = dict(FILE.findall((ROOT / "docs" / "testing.md").read_text()))
+    assert files.pop("test_replicated_orders.py"), "it needs an etcd: test_replication_page.py runs it"
     assert files.keys() == {"orders.py", "test_orders.py", "requirements.txt", "failover.py"}
     for name, text in files.items():
         (tmp_path / name).write_text(text)

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from pybroker.client.sync import connect
 from tests.etcd_cluster import EtcdCluster, etcd_cluster  # noqa: F401
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.replicated import ReplicatedCluster
-from tests.integration.test_pages import PATIENCE_SECONDS, running, shape, status, wait_status
+from tests.integration.test_pages import PATIENCE_SECONDS, environment, running, shape, status, wait_status
 from tests.pages import block
 
 pytestmark = [pytest.mark.component("etcd"), pytest.mark.timeout(180)]
@@ -68,11 +70,31 @@ def survive_a_kill(directory: Path, ports: dict[str, str]) -> None:
     assert shape(answer.read_text()) == shape(block(PAGE, "text", "replicated: cluster orders"))
     with connect(f"failover:(tcp://127.0.0.1:{ports['61616']},tcp://127.0.0.1:{ports['61626']})") as connection:
         connection.send("TEA", "kept", timeout=PATIENCE_SECONDS)
+        shown = running_program(directory)
+        assert [line.split()[:3] for line in shown] == [["a", "master", "0"], ["b", "in-sync", "0"]]
         members = json.loads(status("--store", str(directory / "a"), "--json").stdout)["members"]
         os.kill(members[0]["pid"], signal.SIGKILL)
         with connection.consumer("TEA") as consumer:
             assert consumer.receive(timeout=PATIENCE_SECONDS).body == "kept"
     wait_status("--store", str(directory / "b"), parts=("master: b", "NO OTHER until this one returns"))
+
+
+def running_program(directory: Path) -> list[str]:
+    """Return the lines that the page's program for scripts prints, in the directory of the stores."""
+    command = [sys.executable, "-c", block(PAGE, "python", "status")]
+    done = subprocess.run(command, env=environment(), cwd=directory, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_testing_page_kills_a_replicated_master(etcd_cluster: EtcdCluster, tmp_path: Path) -> None:  # noqa: F811
+    text = block("docs/testing.md", "python", "election_store = ")
+    text = text.replace("etcd://127.0.0.1:2379/", etcd_cluster.url().rpartition("/")[0] + "/")
+    text = re.sub(r"\b616[0-9]{2}\b", lambda match: str(free_port()), text)
+    (tmp_path / "test_replicated_orders.py").write_text(text)
+    (tmp_path / "orders.py").write_text(block("docs/testing.md", "python", "def place("))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t")]
+    done = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_pages_settings_start_a_member(etcd_cluster: EtcdCluster, tmp_path: Path) -> None:  # noqa: F811

@@ -43,6 +43,12 @@ def test_what_follows_from_the_place_is_refused(name: str) -> None:
         Broker(settings={name: "x"})
 
 
+def test_replication_is_refused_with_the_place_of_a_fixture() -> None:
+    """The second member would end, as each needs a store of its own."""
+    with pytest.raises(ValueError, match=r"^replicate: .*share one store; docs/testing.md, A replicated cluster"):
+        Cluster(settings={"replicate": "etcd://h/orders"})
+
+
 def test_a_log_level_without_the_needed_lines_is_refused() -> None:
     assert options({"log_level": "debug"}) == ["--log-level=debug"]
     with pytest.raises(ValueError, match="log_level"):
