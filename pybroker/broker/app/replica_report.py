@@ -40,12 +40,18 @@ def replica_report(replication: Replication) -> ReplicaReport:
 
 
 def members_known(replication: Replication) -> Sequence[MemberProgress]:
-    """Return the members, the master first, by a master's own view or its last report; none without either."""
+    """Return the members, the master first, by a master's own view or its last report; none without either.
+
+    A report is up to a second old: who is in sync is as the register has it, which this member reads as well.
+    """
     term, progress = replication.elected, replication.copy_progress
     if term is not None:
         return term.cluster().members
     report = None if progress is None or not progress.is_connected else progress.report
-    return () if report is None else report.members
+    record = replication.state.record
+    if report is None or record is None:
+        return ()
+    return [each._replace(is_in_sync=each.store in record.in_sync) for each in report.members]
 
 
 def _is_successor(member: MemberProgress) -> bool:

@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pybroker.broker.app import status
 from pybroker.broker.app.ha_state import of_directory
-from pybroker.broker.domain.replica.reports import MemberProgress
+from pybroker.broker.app.replica_report import members_known
+from pybroker.broker.domain.replica.reports import ClusterReport, MemberProgress
 from pybroker.broker.domain.role import Role
 from pybroker.store.members import MemberFile, MemberRecord, ReplicaReport, read_members
 
@@ -106,6 +108,21 @@ def test_members_are_sentences_for_people(store: Path) -> None:
         "    e is not connected",
         "    f is not connected; NOT a candidate",
         "    if this master fails, its place is taken by: b",
+    ]
+
+
+def test_standby_shows_who_is_in_sync_by_its_register() -> None:
+    """By the master's report, which is a second old, it catches up; by the register it is in sync."""
+    reported = ClusterReport(3, [MEMBERS[0], MEMBERS[3], MEMBERS[1]])
+    replication: Any = SimpleNamespace(
+        elected=None,
+        copy_progress=SimpleNamespace(is_connected=True, report=reported),
+        state=SimpleNamespace(record=SimpleNamespace(in_sync=frozenset({"s-a", "s-d"}))),
+    )
+    assert [(each.name, each.is_in_sync) for each in members_known(replication)] == [
+        ("a", True),
+        ("d", True),
+        ("b", False),
     ]
 
 
