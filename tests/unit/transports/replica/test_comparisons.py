@@ -22,7 +22,7 @@ from pybroker.transports.replica.server import StreamPolicy
 from pybroker.transports.replica.session import FollowerSession
 from tests.replicas import MasterNode, TakenFrames, assert_equal_stores, closed, follower, journals, logical
 
-POLICY = StreamPolicy(timeout=2.0)
+POLICY = StreamPolicy(timeout=6.0)
 """Pings, and so the questions of followers, come more than twice a second; a busy machine may be silent for 4 s."""
 
 FLIPS, ROUNDS = 100, 10
@@ -39,7 +39,7 @@ class ComparedPair:
 
     async def start(self, files: int = 6) -> None:
         await self.master.start()
-        self.copy = follower(self.roots[1], self.master.port, events=self.events, timeout=5.0)
+        self.copy = follower(self.roots[1], self.master.port, events=self.events, timeout=60.0)
         self.copy.start()
         writer = self.master.journals
         for _ in range(files):
