@@ -71,9 +71,9 @@ class BrokerProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def wait_until_listening(self) -> int:
-        """Wait until it serves; return its port."""
-        return int(self._wait_for(_LISTENING)[1])
+    def wait_until_listening(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """Wait until it serves, for a limited time; return its port."""
+        return int(self._wait_for(_LISTENING, seconds=seconds)[1])
 
     def wait_until_standby(self) -> None:
         """Wait until it waits for the lock."""
@@ -132,8 +132,10 @@ class BrokerProcess:
         """Wait until a line matches that comes after so many characters of the log."""
         self._wait_for(re.compile(pattern), after)
 
-    def _wait_for(self, pattern: re.Pattern[str], after: int = 0) -> re.Match[str]:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def _wait_for(
+        self, pattern: re.Pattern[str], after: int = 0, *, seconds: float = PATIENCE_SECONDS
+    ) -> re.Match[str]:
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._process.poll() is None:
             if match := pattern.search(self._log.read_text(), after):
                 return match
