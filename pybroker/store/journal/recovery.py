@@ -68,7 +68,8 @@ class JournalReading:
         directory = follower.directory
         if follower.location.file_id:
             milliseconds = (time.perf_counter() - self._begun) * 1000
-            count = follower.record_count - self._known_count
+            known, count = self._known_count, follower.record_count
+            count -= known if known <= count else 0  # fewer: it was read again from its first file
             logger.info("%s: caught up %s records in %.1f ms", directory, f"{count:,}", milliseconds)
         with BodyReader(directory) as reader:
             self.recovery = self._recovery(reader)
