@@ -211,7 +211,8 @@ class Channel(virtual.Channel):
         Raises:
             Refused: the broker refuses it.
             Timeout: it took longer than `timeout`, in seconds.
-            NotImplementedError: it is to be returned if it has no queue: virtual topics do not know.
+            NotImplementedError: it is to be returned if it has no queue, which virtual topics do not know; or it is for
+                later, and the broker has no scheduler and `scheduled_eta` needs it.
         """
         if mandatory or immediate:
             raise NotImplementedError("the mandatory and immediate flags: ActiveMQ does not return messages")
@@ -221,8 +222,8 @@ class Channel(virtual.Channel):
         ttl = transport.declarations.message_ttl(exchange, routing_key)
         if ttl is not None:
             arguments["ttl"] = min(ttl, arguments.get("ttl", ttl))
-        if transport.options.scheduled_eta:
-            _schedule(arguments, message)
+        if transport.options.scheduled_eta and _schedule(arguments, message):
+            transport.check_scheduler()
         transport.broker.send(
             transport.declarations.route(exchange, routing_key),
             timeout=timeout if confirm_timeout is None else confirm_timeout,
@@ -509,21 +510,23 @@ class Channel(virtual.Channel):
         self._transport.delete_if_unused(queues)
 
 
-def _schedule(arguments: SendArguments, message: Mapping[str, Any]) -> None:
-    """Let the broker keep a task until its time.
+def _schedule(arguments: SendArguments, message: Mapping[str, Any]) -> bool:
+    """Let the broker keep a task until its time; return False if it is not for later.
 
     A time that is none, or has no time zone, is left to the worker, which reports it or knows the zone.
     """
     headers: Mapping[str, Any] = message["headers"] or {}
     eta = headers.get("eta")
     if not isinstance(eta, str):
-        return
+        return False
     try:
         due = datetime.fromisoformat(eta)
     except ValueError:
-        return
+        return False
     if due.tzinfo is None:
-        return
+        return False
     delay = (due - datetime.now(UTC)).total_seconds()
-    if delay > DELAY_MIN_SECONDS:
-        arguments["properties"][SCHEDULED_DELAY] = Long(int(delay * 1000))
+    if delay <= DELAY_MIN_SECONDS:
+        return False
+    arguments["properties"][SCHEDULED_DELAY] = Long(int(delay * 1000))
+    return True

@@ -20,7 +20,7 @@ from pybroker.client import (
     Timeout,
 )
 from pybroker.kombu.bindings import Binding, queue_destination
-from pybroker.kombu.environment import check_virtual_topics
+from pybroker.kombu.environment import check_scheduler, check_virtual_topics
 from pybroker.kombu.moves import move
 from pybroker.kombu.options import KombuOptions
 from pybroker.kombu.routing import Declarations
@@ -48,6 +48,7 @@ class Declaring(VirtualTransport):
         self.options = KombuOptions()
         self.wakeup = Wakeup()
         self._broker: Connection | None = None
+        self._uri = ""
         self._process = 0
         self._has_virtual_topics = False
         self._transient: dict[str, dict[Destination, KombuSource]] = {}
@@ -101,6 +102,16 @@ class Declaring(VirtualTransport):
         if not self._has_virtual_topics and not is_default:
             check_virtual_topics(self.broker)
             self._has_virtual_topics = True
+
+    def check_scheduler(self) -> None:
+        """Check that the broker has a scheduler, once in this process.
+
+        Not when it connects: each process of a worker's pool would take a second longer for its first result.
+
+        Raises:
+            NotImplementedError: it has none.
+        """
+        check_scheduler(self.broker, self._uri)
 
     def _bind_transient(self, binding: Binding) -> KombuSource:
         sources = self._transient.setdefault(binding.queue, {})

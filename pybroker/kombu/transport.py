@@ -21,7 +21,6 @@ from kombu.transport import virtual
 import pybroker
 from pybroker.client import (
     BrokerMissing,
-    Connection,
     ConnectionClosed,
     ConnectionFailed,
     ConnectionLost,
@@ -34,7 +33,7 @@ from pybroker.client import (
 from pybroker.client.arguments import CLOSE_SECONDS
 from pybroker.kombu import channel as channels
 from pybroker.kombu.declaring import Declaring
-from pybroker.kombu.environment import check_scheduler, check_threads
+from pybroker.kombu.environment import check_threads
 from pybroker.kombu.options import OPTION_NAMES, parse_options
 from pybroker.kombu.routing import Declarations
 from pybroker.kombu.subscriptions import in_turn
@@ -89,8 +88,7 @@ class Transport(Declaring):
             ConnectionFailed: no broker accepts the client.
             Timeout: none answered within the `connect_timeout`.
             UnusableURI: the URL or an option is wrong.
-            NotImplementedError: gevent or eventlet have replaced the threads, or the broker has no scheduler and
-                `scheduled_eta` needs it.
+            NotImplementedError: gevent or eventlet have replaced the threads.
         """
         check_threads()
         self._collect(self)  # what a failed connection has left
@@ -108,16 +106,8 @@ class Transport(Declaring):
         _connected.add(self)
         self.declarations = Declarations()
         self._broker.call_when_ended(self.wakeup.set)
-        if self.options.scheduled_eta:
-            self._check_scheduler(self._broker, url.uri)
+        self._uri = url.uri
         return self
-
-    def _check_scheduler(self, broker: Connection, uri: str) -> None:
-        try:
-            check_scheduler(broker, uri)
-        except BaseException:
-            self._collect(self)
-            raise
 
     def _url(self) -> BrokerURL:
         """Parse the URL: Kombu has its parts after a `switch`, and otherwise the whole."""

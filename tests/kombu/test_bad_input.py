@@ -36,15 +36,12 @@ def poor(request, tmp_path):
 
 
 def test_a_broker_that_lacks_a_feature_is_reported_at_once(poor, name):
-    """At the connect, and at the declaration; Celery's own queue needs neither."""
+    """At the first message for later, and at the declaration; Celery's own queue needs neither, nor do results."""
     url = f"activemq+failover:({poor})"
-    with (
-        kombu.Connection(url, connect_timeout=30, transport_options={"scheduled_eta": True}) as connection,
-        pytest.raises(NotImplementedError, match='no scheduler; set schedulerSupport="true"'),
-    ):
-        connection.connect()
-    with kombu.Connection(url, connect_timeout=30) as connection:
+    with kombu.Connection(url, connect_timeout=30, transport_options={"scheduled_eta": True}) as connection:
         channel = connection.channel()
+        with pytest.raises(NotImplementedError, match='no scheduler; set schedulerSupport="true"'):
+            publish(channel, "", name, "later", headers={"eta": (datetime.now(UTC) + timedelta(days=1)).isoformat()})
         channel.exchange_declare(name, "direct")
         channel.queue_declare(name, durable=True)
         channel.queue_bind(name, name, name)
@@ -84,8 +81,10 @@ def test_a_check_that_is_not_allowed_is_left_out(monkeypatch, name):
             channel.exchange_declare(name, "direct")
             channel.queue_declare(name, durable=True)
             channel.queue_bind(name, name, "k")
-            publish(channel, name, "k", "x")
+            eta = datetime.now(UTC) + timedelta(seconds=1.5)
+            publish(channel, name, "k", "x", headers={"eta": eta.isoformat()})
             assert bodies(drain(channel, consume(channel, name), 1)) == ["x"]
+            assert datetime.now(UTC) > eta - timedelta(milliseconds=2)
 
 
 @pytest.mark.parametrize("eta", ["tomorrow", "", "2999-13-01T00:00:00+00:00", "2999-01-01T00:00:00"])
