@@ -18,6 +18,7 @@ import json
 import os
 import queue
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -402,6 +403,7 @@ def main() -> None:
     command_line.add_argument("--worker-kills", type=int, default=10, help="kills of workers")
     command_line.add_argument("--patience", type=float, default=60.0, help="seconds without a run until all is lost")
     command_line.add_argument("--early", action="store_true", help="acknowledge tasks before they run")
+    command_line.add_argument("--keep", type=Path, metavar="DIRECTORY", help="where to keep logs and ledgers")
     command_line.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="of the kills")
     options = command_line.parse_args()
     plan = plan_of(options)
@@ -410,9 +412,21 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.directory) as folder:
             directory = Path(folder).resolve()
             with SITES[name](directory) as site:
-                rows.append(run(site, directory, plan).row(name))
+                outcome = run(site, directory, plan)
+            rows.append(outcome.row(name))
+            if options.keep is not None:
+                keep(outcome, directory, options.keep / name)
     report.table(f"tasks while brokers and workers are killed, seed {plan.seed}", rows)
     report.finish()
+
+
+def keep(outcome: Outcome, directory: Path, place: Path) -> None:
+    """Copy what tells why a task was lost or ran again: the workers' logs, the ledger and the numbers."""
+    place.mkdir(parents=True)
+    for path in (*directory.glob("*.log"), directory / "runs"):
+        shutil.copy(path, place)
+    numbers = {"lost": outcome.lost, "unmarked": outcome.unflagged, "called again": sorted(outcome.repeated)}
+    (place / "numbers.json").write_text(json.dumps(numbers))
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
