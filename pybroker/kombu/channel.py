@@ -117,6 +117,7 @@ class Channel(virtual.Channel):
 
         Raises:
             ChannelError: `passive`, and there is no such queue.
+            NotImplementedError: the broker has no scheduler, and `scheduled_eta` needs it.
         """
         name = queue or f"amq.gen-{uuid()}"
         transport = self.connection
@@ -130,6 +131,8 @@ class Channel(virtual.Channel):
             is_transient=exclusive or (auto_delete and not durable),
             message_ttl=None if ttl is None else float(ttl) / 1000,
         )
+        if not declared.is_transient:
+            transport.check_scheduler()
         transport.declarations.queues[name] = declared
         if not declared.is_transient:  # otherwise its first consumer creates it
             transport.broker.create_destination(queue_destination(name))
@@ -211,8 +214,7 @@ class Channel(virtual.Channel):
         Raises:
             Refused: the broker refuses it.
             Timeout: it took longer than `timeout`, in seconds.
-            NotImplementedError: it is to be returned if it has no queue, which virtual topics do not know; or it is for
-                later, and the broker has no scheduler and `scheduled_eta` needs it.
+            NotImplementedError: it is to be returned if it has no queue: virtual topics do not know.
         """
         if mandatory or immediate:
             raise NotImplementedError("the mandatory and immediate flags: ActiveMQ does not return messages")
@@ -222,8 +224,8 @@ class Channel(virtual.Channel):
         ttl = transport.declarations.message_ttl(exchange, routing_key)
         if ttl is not None:
             arguments["ttl"] = min(ttl, arguments.get("ttl", ttl))
-        if transport.options.scheduled_eta and _schedule(arguments, message):
-            transport.check_scheduler()
+        if transport.options.scheduled_eta:
+            _schedule(arguments, message)
         transport.broker.send(
             transport.declarations.route(exchange, routing_key),
             timeout=timeout if confirm_timeout is None else confirm_timeout,
@@ -510,23 +512,21 @@ class Channel(virtual.Channel):
         self._transport.delete_if_unused(queues)
 
 
-def _schedule(arguments: SendArguments, message: Mapping[str, Any]) -> bool:
-    """Let the broker keep a task until its time; return False if it is not for later.
+def _schedule(arguments: SendArguments, message: Mapping[str, Any]) -> None:
+    """Let the broker keep a task until its time.
 
     A time that is none, or has no time zone, is left to the worker, which reports it or knows the zone.
     """
     headers: Mapping[str, Any] = message["headers"] or {}
     eta = headers.get("eta")
     if not isinstance(eta, str):
-        return False
+        return
     try:
         due = datetime.fromisoformat(eta)
     except ValueError:
-        return False
+        return
     if due.tzinfo is None:
-        return False
+        return
     delay = (due - datetime.now(UTC)).total_seconds()
-    if delay <= DELAY_MIN_SECONDS:
-        return False
-    arguments["properties"][SCHEDULED_DELAY] = Long(int(delay * 1000))
-    return True
+    if delay > DELAY_MIN_SECONDS:
+        arguments["properties"][SCHEDULED_DELAY] = Long(int(delay * 1000))

@@ -104,14 +104,15 @@ class Declaring(VirtualTransport):
             self._has_virtual_topics = True
 
     def check_scheduler(self) -> None:
-        """Check that the broker has a scheduler, once in this process.
+        """Check that the broker has a scheduler if `scheduled_eta` needs it, once in this process.
 
         Not when it connects: each process of a worker's pool would take a second longer for its first result.
 
         Raises:
             NotImplementedError: it has none.
         """
-        check_scheduler(self.broker, self._uri)
+        if self.options.scheduled_eta:
+            check_scheduler(self.broker, self._uri)
 
     def _bind_transient(self, binding: Binding) -> KombuSource:
         sources = self._transient.setdefault(binding.queue, {})
