@@ -101,8 +101,10 @@ class ServerSite:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
                 return process
-            assert process.poll() is None, f"it ended: {process.args!r}"
-            assert time.monotonic() < deadline, f"it does not serve: {process.args!r}"
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                raise AssertionError(f"it does not serve: {process.args!r}")
             threading.Event().wait(0.05)
 
 
