@@ -11,14 +11,16 @@ CelerySource: Celery 5.7, `celery.worker.consumer.Consumer.on_close`, which then
 import contextlib
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from celery import bootsteps
-from celery.signals import worker_init
-from celery.worker import state
+import celery.worker.state
+from celery import bootsteps, signals
 from celery.worker.request import Request
 
 from pybroker.kombu.channel import Channel
+
+_signals: Final[Any] = signals
+_state: Final[Any] = celery.worker.state
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
         tasks.channel.return_unused(sorted(each.message.delivery_tag for each in waiting))
         for request in waiting:
             request.acknowledged = True
-            state.task_ready(request)
+            _state.task_ready(request)
         if waiting:
             _log.info("the broker has back %d tasks that this worker will not begin", len(waiting))
 
@@ -48,15 +50,15 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
 def _waiting(consumer: Any) -> Iterator[Any]:
     """Return the requests that the pool has not got, and let them wait no longer."""
     for scheduled in list(consumer.timer.schedule.queue):
-        request = next(iter(scheduled.entry.args or ()), None)
+        request: Any = next(iter(scheduled.entry.args or ()), None)
         if isinstance(request, Request):
             consumer.timer.cancel(scheduled.entry)
             yield request
     for bucket in filter(None, consumer.task_buckets.values()):
         yield from [request for request, _ in bucket.contents]
         bucket.clear_pending()
-    for request in tuple(state.reserved_requests):
-        if not (request in state.active_requests or request.acknowledged or request._apply_result):
+    for request in tuple(_state.reserved_requests):
+        if not (request in _state.active_requests or request.acknowledged or request._apply_result):
             yield request
 
 
@@ -64,4 +66,4 @@ def _add_step(sender: Any, **_: Any) -> None:
     sender.app.steps["worker"].add(ReturnWaitingTasks)
 
 
-worker_init.connect(_add_step)
+_signals.worker_init.connect(_add_step)

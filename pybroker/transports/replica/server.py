@@ -149,12 +149,12 @@ class ReplicaServer:
         """
         require_protection(host, is_protected=bool(self._secret) or self._tls is not None)
         loop = asyncio.get_running_loop()
-        self._listener = await loop.run_in_executor(None, bind_for_followers, host, port)
-        self._listener.listen(self._policy.connections_max)
-        self._listener.setblocking(False)
-        loop.add_reader(self._listener, self._accept)
+        self._listener = listener = await loop.run_in_executor(None, bind_for_followers, host, port)
+        listener.listen(self._policy.connections_max)
+        listener.setblocking(False)
+        loop.add_reader(listener, self._accept)
         self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)
-        bound: int = self._listener.getsockname()[1]
+        bound: int = listener.getsockname()[1]
         protection = (
             "TLS" if self._tls else "integrity by a secret, without secrecy" if self._secret else "loopback only"
         )
