@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing import Cluster
+from pybroker.testing import Cluster, launcher
 from tests.kombu.application import Application
 from tests.moved_clock import MovedClock
 
@@ -23,6 +23,9 @@ def test_task_that_is_due_in_an_hour_runs_once(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         for name, value in clock.environment.items():
             patch.setenv(name, value)
+        # Brokers of a fork server that other tests have begun would have the true clock.
+        patch.setattr(launcher, "_shared", None)
+        patch.setattr(launcher, "_holders", 0)
         with Cluster(2) as cluster:
             application = Application(f"activemq+{cluster.uri}", tmp_path, LEDGER_SCHEDULED=scheduled)
             with application.worker("one", "--concurrency", "1"):
