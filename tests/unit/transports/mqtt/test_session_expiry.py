@@ -281,7 +281,7 @@ def test_takeovers_leak_nothing(world: World) -> None:
     kept(world, 10**9)
     for _ in range(150):
         mortal(world, 10**9, 10**9).publish("v", b"x", 2)
-    growths = []
+    growths: list[int] = []
     while not growths or (growths[-1] >= 300 and len(growths) < 3):  # what other tests have left may grow, too, once
         before = count()
         for _ in range(300):
