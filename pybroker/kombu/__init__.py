@@ -13,7 +13,7 @@ It is a user of `pybroker.client`, and knows nothing of a broker. Needs the extr
 
 import importlib
 import importlib.util
-from typing import Final
+from typing import Any, Final
 
 from kombu.transport import TRANSPORT_ALIASES
 
@@ -32,7 +32,14 @@ def register() -> None:
     for alias in ALIASES:
         TRANSPORT_ALIASES.setdefault(alias, "pybroker.kombu:Transport")
     if importlib.util.find_spec("celery") is not None:
-        importlib.import_module("pybroker.kombu.worker")
+        importlib.import_module("celery.signals").worker_init.connect(_add_step)
+
+
+def _add_step(sender: Any, **_: Any) -> None:
+    """Load the step in a worker alone: it imports much of Celery that a client does not need."""
+    from pybroker.kombu.worker import ReturnWaitingTasks
+
+    sender.app.steps["worker"].add(ReturnWaitingTasks)
 
 
 register()

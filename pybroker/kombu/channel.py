@@ -131,11 +131,10 @@ class Channel(virtual.Channel):
             is_transient=exclusive or (auto_delete and not durable),
             message_ttl=None if ttl is None else float(ttl) / 1000,
         )
-        if not declared.is_transient:
-            transport.check_scheduler()
-        transport.declarations.queues[name] = declared
         if not declared.is_transient:  # otherwise its first consumer creates it
+            transport.check_scheduler()
             transport.broker.create_destination(queue_destination(name))
+        transport.declarations.queues[name] = declared
         return queue_declare_ok_t(name, 0, 0)
 
     def _count(self, name: str) -> int:

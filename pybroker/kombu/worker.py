@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import celery.worker.state
-from celery import bootsteps, signals
+from celery import bootsteps
 from celery.worker.request import Request
 
 from pybroker.kombu.channel import Channel
 
-_signals: Final[Any] = signals
 _state: Final[Any] = celery.worker.state
 
 _log = logging.getLogger(__name__)
@@ -60,10 +59,3 @@ def _waiting(consumer: Any) -> Iterator[Any]:
     for request in tuple(_state.reserved_requests):
         if not (request in _state.active_requests or request.acknowledged or request._apply_result):
             yield request
-
-
-def _add_step(sender: Any, **_: Any) -> None:
-    sender.app.steps["worker"].add(ReturnWaitingTasks)
-
-
-_signals.worker_init.connect(_add_step)

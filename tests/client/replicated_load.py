@@ -42,7 +42,13 @@ SETTINGS = ("--journal-file-max", "1mb", "--journal-batch-max", "256kb", "--clea
 
 
 def sending(
-    connection: Connection, name: str, ledger: Ledger, *, delay_ms: int = 0, pause: float = 0.005
+    connection: Connection,
+    name: str,
+    ledger: Ledger,
+    *,
+    delay_ms: int = 0,
+    pause: float = 0.005,
+    size: int = BODY_BYTES,
 ) -> Callable[[threading.Event], None]:
     """Send one message after the other, some of them for later.
 
@@ -54,7 +60,7 @@ def sending(
         number = 0
         while not stopping.wait(pause):
             number += 1
-            body = json.dumps([name, number]).ljust(BODY_BYTES)
+            body = json.dumps([name, number]).ljust(size)
             try:
                 connection.send("KILLS", body, properties=properties, timeout=PATIENCE_SECONDS)
             except NoRoom:

@@ -7,18 +7,15 @@ and a stock ActiveMQ must open each.
 `PYBROKER_KILLS=50` interrupts so often; a failure names its seed, and `PYBROKER_SEED` repeats the choices.
 """
 
-import json
 import os
 import random
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pybroker.client import NoRoom
-from pybroker.client.sync import Connection, connect
+from pybroker.client.sync import connect
 from tests.client.kills import (
     PATIENCE_SECONDS,
     SEED,
@@ -30,7 +27,7 @@ from tests.client.kills import (
     report,
     wait_until,
 )
-from tests.client.replicated_load import check_stores
+from tests.client.replicated_load import check_stores, sending
 from tests.conftest import Java
 from tests.etcd_cluster import EtcdCluster, own_etcd
 from tests.integration.replicated import LEASE
@@ -39,38 +36,16 @@ from tests.kubernetes_cluster import KubernetesCluster, kubernetes_cluster
 
 __all__ = ["kubernetes_cluster", "own_etcd"]
 
+BODY_BYTES, PAUSE_SECONDS = 4096, 0.003
+"""Each message, and the time to the next one: data files of 1 MB are full soon."""
+
 KILLS = int(os.environ.get("PYBROKER_KILLS", "4"))
-PADDING = "x" * 4096
 SETTINGS = ("--journal-file-max", "1mb", "--journal-batch-max", "256kb", "--cleanup-interval", "300ms")
 
 SIZES = (("ab", 1), ("abc", 2))
 """The members of a cluster, and how many stores must have what is confirmed."""
 
 pytestmark = [pytest.mark.component("etcd"), pytest.mark.timeout(120 + 30 * KILLS)]
-
-
-def sending(
-    connection: Connection, name: str, ledger: Ledger, *, delay_ms: int = 0
-) -> Callable[[threading.Event], None]:
-    """Send one message after the other, some of them for later.
-
-    Where too few members are in sync a send is refused, and stored nowhere: it is sent again.
-    """
-    properties = {"AMQ_SCHEDULED_DELAY": delay_ms} if delay_ms else {}
-
-    def work(stopping: threading.Event) -> None:
-        number = 0
-        while not stopping.wait(0.003):
-            number += 1
-            body = json.dumps([name, number]) + " " * (len(PADDING) - 20)
-            try:
-                connection.send("KILLS", body, properties=properties, timeout=PATIENCE_SECONDS)
-            except NoRoom:
-                number -= 1
-            else:
-                ledger.accept((name, number))
-
-    return work
 
 
 class Disturber:
@@ -152,9 +127,12 @@ def kill_and_freeze(cluster: ObservedCluster, java: Java, names: str) -> None:
     ledger = Ledger()
     connections = [connect(cluster.uri, timeout=PATIENCE_SECONDS) for _ in range(6)]
     producers = [
-        Worker("p1", sending(connections[0], "p1", ledger)),
-        Worker("p2", sending(connections[1], "p2", ledger)),
-        Worker("later", sending(connections[2], "later", ledger, delay_ms=1500)),
+        Worker("p1", sending(connections[0], "p1", ledger, pause=PAUSE_SECONDS, size=BODY_BYTES)),
+        Worker("p2", sending(connections[1], "p2", ledger, pause=PAUSE_SECONDS, size=BODY_BYTES)),
+        Worker(
+            "later",
+            sending(connections[2], "later", ledger, delay_ms=1500, pause=PAUSE_SECONDS, size=BODY_BYTES),
+        ),
         Worker("tx", producing_in_transactions(connections[3], "tx", ledger, pause=0.01)),
     ]
     consumers = [Worker(f"c{n}", consuming(connections[n], "KILLS", "individual", ledger)) for n in (4, 5)]

@@ -14,6 +14,13 @@ from tests.java.checks import Programs
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.component("etcd"), pytest.mark.timeout(240)]
 
 
+def stop(activemq: ActiveMQProcess) -> None:
+    """End a broker in order, so that its store is closed."""
+    assert activemq.process.stdin is not None
+    activemq.process.stdin.close()
+    assert activemq.process.wait(timeout=60) == 0
+
+
 def test_an_activemq_goes_on_with_a_members_store(
     programs: Programs,
     etcd_cluster: EtcdCluster,  # noqa: F811
@@ -33,9 +40,7 @@ def test_an_activemq_goes_on_with_a_members_store(
                         assert consumer.receive(timeout=30).body == str(number)
                 for number in range(30, 40):
                     connection.send("queue://Q", str(number))
-            assert activemq.process.stdin is not None
-            activemq.process.stdin.close()
-            assert activemq.process.wait(timeout=60) == 0
+            stop(activemq)
         cluster.start("b")
         assert cluster.master() == "b"
         cluster.start("a")
@@ -58,9 +63,7 @@ def test_the_store_of_an_activemq_becomes_that_of_a_cluster(
             with pybroker.connect(activemq.wait().uri) as connection:
                 for number in range(20):
                     connection.send("queue://Q", str(number))
-            assert activemq.process.stdin is not None
-            activemq.process.stdin.close()
-            assert activemq.process.wait(timeout=60) == 0
+            stop(activemq)
         cluster.add("a")
         assert cluster.master() == "a"
         cluster.add("b")

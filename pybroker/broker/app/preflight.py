@@ -25,7 +25,6 @@ from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.ldap_settings import LdapSettings
 from pybroker.store.directories import differing_in_case, has_data_files
 from pybroker.store.journal.replay import inspect
-from pybroker.transports.replica.server import bind_for_followers
 from pybroker.transports.server import bind
 
 _log = logging.getLogger(__name__)
@@ -189,7 +188,7 @@ def _check_ports(config: Config) -> None:
         for each in config.listeners:
             bound.enter_context(bind(each.host, each.port, each.setting))
         if config.replicate is not None:
-            bound.enter_context(bind_for_followers(stream_host(config), config.replicate_port))
+            bound.enter_context(bind(stream_host(config), config.replicate_port, "replicate_port"))
 
 
 def _check_scheduler_store(directory: Path, root: Path) -> None:

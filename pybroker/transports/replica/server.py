@@ -6,7 +6,6 @@ Used on the event loop; `ReplicaMaster` documents the methods. Files are read in
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
 import socket
 import time
@@ -18,7 +17,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from pybroker.broker.domain.addresses import peer_name
-from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.replica.frames import (
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_MIN,
@@ -37,6 +35,7 @@ from pybroker.transports.replica.peer_certificates import PeerCertificates, desc
 from pybroker.transports.replica.positions import JournalPositions
 from pybroker.transports.replica.refusals import RefusalLog
 from pybroker.transports.replica.session import NANOSECONDS, FollowerSession
+from pybroker.transports.server import bind
 
 PINGS_PER_TIMEOUT: Final = 5
 READER_THREADS: Final = 2
@@ -149,9 +148,8 @@ class ReplicaServer:
         """
         require_protection(host, is_protected=bool(self._secret) or self._tls is not None)
         loop = asyncio.get_running_loop()
-        self._listener = listener = await loop.run_in_executor(None, bind_for_followers, host, port)
+        self._listener = listener = await loop.run_in_executor(None, bind, host, port, "replicate_port")
         listener.listen(self._policy.connections_max)
-        listener.setblocking(False)
         loop.add_reader(listener, self._accept)
         self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)
         bound: int = listener.getsockname()[1]
@@ -422,30 +420,3 @@ class ReplicaServer:
                     session.compare(is_slow=True)
         if not self._shipped_at or self._shipped_at[-1][0] < self.shipped:
             self._shipped_at.append((self.shipped, now))
-
-
-def bind_for_followers(host: str, port: int) -> socket.socket:
-    """Return a bound socket for the followers of a master, which does not listen yet. Blocks for a host's name.
-
-    Raises:
-        ConfigError: the port cannot be bound.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ConfigError(f"{host!r} is not an address of this machine", setting="bind", hint=str(error)) from error
-    family, kind, number, _, address = found[0]
-    bound = socket.socket(family, kind, number)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else a killed master's stays taken for a minute
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        bound.bind(address)
-    except OSError as error:
-        bound.close()
-        raise ConfigError(
-            f"followers cannot be accepted on {host} port {port}: {os.strerror(error.errno or 0)}",
-            setting="replicate_port",
-            hint="stop what uses it (see `ss -ltnp`), or choose another port",
-        ) from error
-    return bound
