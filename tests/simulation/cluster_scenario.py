@@ -22,6 +22,7 @@ import shutil
 from collections import Counter
 from functools import partial
 from typing import NamedTuple
+from unittest import mock
 
 from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config
@@ -302,6 +303,8 @@ class ClusterScenario:
         self._overlap_since: float | None = None
         self._is_over = False
 
+    # A new master would set aside the garbage of this process, and a former one have all objects looked at again.
+    @mock.patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
     def run(self) -> None:
         """Let the history happen.
 
@@ -325,7 +328,6 @@ class ClusterScenario:
             self._require_end()
         finally:
             self.world.end()
-            gc.unfreeze()  # a new master freezes what there is
             shutil.rmtree(self.root)
 
     def _run_until_consumed(self) -> None:

@@ -160,7 +160,7 @@ def test_garbage_that_was_frozen_is_freed() -> None:
         assert collections.growth == 0
     finally:
         collections.end()
-        gc.unfreeze()
+        gc.freeze()  # as it was: other tests collect their own objects only
         gc.set_threshold(*threshold)
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from collections import Counter
 
 import pytest
 
@@ -273,23 +274,26 @@ def test_end_of_many_sessions_takes_several_turns(world: World, monkeypatch: pyt
     assert len(world.states) == 0
 
 
+@pytest.fixture
 def test_takeovers_leak_nothing(world: World) -> None:
-    def count() -> tuple[int, int]:
+    def count() -> Counter[type]:
         gc.collect()
-        return len(gc.get_objects()), sum(isinstance(each, MqttSession) for each in gc.get_objects())
+        return Counter(map(type, gc.get_objects()))
 
-    kept(world, 10**9)
-    for _ in range(150):
-        mortal(world, 10**9, 10**9).publish("v", b"x", 2)
-    growths: list[int] = []
-    while not growths or (growths[-1] >= 300 and len(growths) < 3):  # what other tests have left may grow, too, once
-        before = count()
-        for _ in range(300):
+    def take_over(times: int) -> None:
+        for _ in range(times):
             mortal(world, 10**9, 10**9).publish("v", b"x", 2)
-        after = count()
-        assert after[1] == before[1] == 1
-        growths.append(after[0] - before[0])
-    assert growths[-1] < 300, growths
+
+    gc.collect()
+    gc.freeze()  # what other tests have left
+    kept(world, 10**9)
+    take_over(150)
+    before = count()
+    assert before[MqttSession] == 1
+    take_over(300)
+    growth = count() - before
+    assert growth[MqttSession] == 0
+    assert growth.total() < 300, growth
     assert world.states.timer_count < 200
 
 
