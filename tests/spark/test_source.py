@@ -227,7 +227,6 @@ def test_reused_worker_freezes_its_imports_for_gc(
         assert sum(batch.num_rows for batch in reader.read(reader.partitions()[0]))  # type: ignore[union-attr]
         set_aside, left = gc.get_freeze_count() - before, len(gc.get_objects())
     finally:
-        gc.unfreeze()
         set_imports_aside.cache_clear()
 
     assert (left < set_aside > objects / 2) if reused else (set_aside == 0)
