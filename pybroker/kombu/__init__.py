@@ -15,7 +15,14 @@ import importlib
 import importlib.util
 from typing import Any, Final
 
-from kombu.transport import TRANSPORT_ALIASES
+try:
+    from kombu.transport import TRANSPORT_ALIASES
+except ModuleNotFoundError as error:
+    if error.name != "kombu":
+        raise
+    raise ModuleNotFoundError(
+        "pybroker.kombu needs Kombu: pip install kombu, which is the extra `kombu` of pybroker", name="kombu"
+    ) from None
 
 from pybroker.kombu.transport import Transport
 

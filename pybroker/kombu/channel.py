@@ -91,7 +91,7 @@ class Channel(virtual.Channel):
         try:
             kind = ExchangeKind(type or "direct")
         except ValueError:
-            raise NotImplementedError(f"exchanges of type {type}: ActiveMQ routes direct, topic and fanout") from None
+            raise NotImplementedError(f"no exchanges of type {type}: use direct, topic or fanout") from None
         if "alternate-exchange" in (arguments or {}):
             raise NotImplementedError("alternate exchanges")
         self.connection.declarations.kinds[exchange or f"amq.{kind.value}"] = kind

@@ -76,7 +76,7 @@ def check_scheduler(connection: Connection, brokers: str) -> None:
         if not has_scheduler:
             raise NotImplementedError(
                 'scheduled_eta: the broker has no scheduler; set schedulerSupport="true" in an ActiveMQ, '
-                "or let workers keep tasks until their time, without this option"
+                "scheduler = true in a pybroker, or let workers keep tasks until their time, without this option"
             )
     _with_scheduler.add(brokers)
 
@@ -118,7 +118,7 @@ def check_virtual_topics(connection: Connection) -> None:
         if not is_copied:
             raise NotImplementedError(
                 f"bindings: the broker has no virtual topics, or not for topic://{TOPIC_PREFIX}.>; "
-                'set useVirtualTopics="true" in an ActiveMQ'
+                'set useVirtualTopics="true" in an ActiveMQ, or cover it in the virtual_topics of a pybroker'
             )
 
 

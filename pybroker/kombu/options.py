@@ -1,10 +1,11 @@
 """The options of the transport: in Celery's `broker_transport_options`, or in the URL's query."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Final
 
-from pybroker.client import UnusableURI
+from pybroker.client import BadOption, UnknownOption
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +27,16 @@ class KombuOptions:
 
 
 def parse_options(options: Mapping[str, Any], query: Mapping[str, str]) -> KombuOptions:
-    """Return the options; those of the query come first. Kombu's own options are ignored.
+    """Return the options; those of the query come first. Options of Kombu and of other transports are ignored.
 
     Raises:
-        UnusableURI: the value of an option is not possible.
+        UnknownOption: the name of an option is misspelt.
+        BadOption: the value of an option is not possible.
     """
+    for name in {**options, **query}:
+        meant = similar(name, OPTION_NAMES)
+        if meant not in (None, name):
+            raise UnknownOption("the transport has no such option", part=name, hint=f"did you mean {meant}?")
     values: dict[str, Any] = {}
     for name in OPTION_NAMES:
         value = query.get(name, options.get(name))
@@ -38,8 +44,14 @@ def parse_options(options: Mapping[str, Any], query: Mapping[str, str]) -> Kombu
             try:
                 values[name] = _PARSERS[name](value)
             except (TypeError, ValueError) as error:
-                raise UnusableURI(f"{name}: {error}", part=str(value)) from None
+                raise BadOption(f"{name} is wrong", part=str(value), hint=f"write {error}") from None
     return KombuOptions(**values)
+
+
+def similar(name: str, names: Iterable[str]) -> str | None:
+    """Return the name itself if it is among them, else the one that it misspells; None for neither."""
+    close = get_close_matches(name.lower(), names, n=1, cutoff=0.8)
+    return close[0] if close else None
 
 
 def _count(value: object) -> int:

@@ -25,9 +25,11 @@ from pybroker.client import (
     ConnectionFailed,
     ConnectionLost,
     FrameTooLarge,
+    LoginRefused,
     Refused,
     UnreadableMessage,
     UnsendableMessage,
+    UntrustedBroker,
     connect,
 )
 from pybroker.client.arguments import CLOSE_SECONDS
@@ -59,8 +61,11 @@ class Transport(Declaring):
         BrokerMissing,
         ConnectionLost,
         ConnectionClosed,
+        LoginRefused,
+        UntrustedBroker,
         OSError,
     )
+    """Celery waits longer between attempts after each of these; any other it repeats at once, with tracebacks."""
     channel_errors: ClassVar[tuple[type[BaseException], ...]] = (
         ChannelError,
         Refused,

@@ -12,12 +12,13 @@ execution. Options of the transport (`KombuOptions`) may be in the query; the ot
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from pybroker.client import UnusableURI
+from pybroker.kombu.options import similar
 
 DEFAULT_PORT: Final = 61616
 SSL_PORT: Final = 61617
@@ -54,12 +55,12 @@ class BrokerURL:
     options: Mapping[str, str]
 
 
-def parse(urls: Iterable[str], *, own_options: Iterable[str] = (), ssl: bool = False) -> BrokerURL:
+def parse(urls: Iterable[str], *, own_options: Collection[str] = (), ssl: bool = False) -> BrokerURL:
     """Parse the URLs of the brokers of one installation.
 
     Args:
         urls: one or more; those after the first may have no user and no options, or the same.
-        own_options: the names of options that are the transport's.
+        own_options: the names of options that are the transport's. A misspelt one is taken too.
         ssl: TLS for the scheme `activemq` too, as Celery's `broker_use_ssl` demands.
 
     Raises:
@@ -82,7 +83,7 @@ def parse(urls: Iterable[str], *, own_options: Iterable[str] = (), ssl: bool = F
     if len(users) > 1:
         raise UnusableURI("all brokers of one installation have the same users: write one user and password")
     user, password = users.pop() if users else (None, None)
-    taken = {name: query.pop(name) for name in list(query) if name in set(own_options)}
+    taken = {name: query.pop(name) for name in list(query) if similar(name, own_options)}
     uri = f"failover:({','.join(dict.fromkeys(addresses))})" + (f"?{urlencode(query)}" if query else "")
     return BrokerURL(uri=uri, user=user, password=password, options=taken)
 
@@ -126,7 +127,8 @@ def _split(url: str, *, ssl: bool) -> tuple[_Authority, dict[str, str]]:
         raise UnusableURI("an ActiveMQ has no virtual hosts: the URL's path must be empty", part=path)
     login, _, hosts = authority.rpartition("@")
     user, colon, password = login.partition(":")
-    addresses = [f"{kind}://{_with_port(host.strip(), port)}" for host in (hosts or "localhost").split(",")]
+    named = [host.strip() for host in hosts.split(",") if host.strip()]  # a comma too many names no broker
+    addresses = [f"{kind}://{_with_port(host, port)}" for host in named or ["localhost"]]
     parsed = _Authority(
         addresses=addresses,
         user=unquote(user) if user else None,
@@ -139,12 +141,11 @@ def _with_port(host: str, port: int) -> str:
     return host if re.search(r":\d+$", host) and not host.endswith("::") else f"{host or 'localhost'}:{port}"
 
 
-def _of_failover(uri: str, own_options: Iterable[str]) -> BrokerURL:
+def _of_failover(uri: str, own_options: Collection[str]) -> BrokerURL:
     """Return a `failover:` URI as it is, without the options of the transport."""
     head, separator, query = uri.rpartition("?") if uri.rfind("?") > uri.rfind(")") else (uri, "", "")
     pairs = parse_qsl(query, keep_blank_values=True)
-    own = set(own_options)
-    taken = {name: value for name, value in pairs if name in own}
-    others = [pair for pair in pairs if pair[0] not in own]
+    taken = {name: value for name, value in pairs if similar(name, own_options)}
+    others = [pair for pair in pairs if pair[0] not in taken]
     uri = head + (separator + urlencode(others) if others else "")
     return BrokerURL(uri=uri, user=None, password=None, options=taken)

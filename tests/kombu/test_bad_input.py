@@ -1,5 +1,7 @@
 """Times that are none, brokers that lack a feature: one clear error, or the worker sees it."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import kombu
@@ -51,6 +53,46 @@ def test_a_broker_that_lacks_a_feature_is_reported_at_once(poor, name):
         assert bodies(drain(channel, consume(channel, name), 1)) == ["x"]
         with pytest.raises(NotImplementedError, match=r'no virtual topics.*useVirtualTopics="true"'):
             channel.queue_bind(name, name, "other")
+
+
+def test_celery_waits_between_logins_that_are_refused(tmp_path):
+    """Celery repeats an error at once that is not recoverable, and logs a traceback of frequent restarts each time."""
+    users = tmp_path / "users.properties"
+    users.touch(mode=0o600)
+    users.write_text("shop=secret\n")
+    (tmp_path / "broker.toml").write_text(f'users_file = "{users}"\n')
+    failures: list[str] = []
+    with (
+        Broker(config=tmp_path / "broker.toml") as broker,
+        kombu.Connection(f"activemq+failover:({broker.uri})", connect_timeout=30) as connection,
+        pytest.raises(connection.connection_errors, match="refuses the login"),
+    ):
+        connection.ensure_connection(
+            lambda error, interval: failures.append(str(error)),
+            max_retries=1,
+            interval_start=0,
+            reraise_as_library_errors=False,
+        )
+    assert len(failures) == 1, "Kombu does not wait for the next attempt"
+    assert "refuses the login" in failures[0]
+
+
+def test_without_kombu_the_error_names_the_extra():
+    script = """
+import sys
+
+class WithoutKombu:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kombu":
+            raise ModuleNotFoundError("No module named 'kombu'", name=name)
+
+sys.meta_path.insert(0, WithoutKombu())
+import pybroker.kombu
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: pybroker.kombu needs Kombu: pip install kombu, which is the extra `kombu` of pybroker"
+    )
 
 
 def test_the_check_leaves_nothing_behind(connection, broker_uri, name, monkeypatch):

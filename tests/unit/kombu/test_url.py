@@ -18,6 +18,7 @@ from pybroker.kombu.url import masked, parse, url_of
         (["activemq://a//"], "failover:(tcp://a:61616)"),
         (["activemq://u:p@a:1,b:2/"], "failover:(tcp://a:1,tcp://b:2)"),
         (["activemq://u:p@a:1", "activemq://u:p@b"], "failover:(tcp://a:1,tcp://b:61616)"),
+        (["activemq://a:1,b:2,"], "failover:(tcp://a:1,tcp://b:2)"),
         (["activemq://a", "activemq://a"], "failover:(tcp://a:61616)"),
         (["activemq://[::1]:5,[::2]"], "failover:(tcp://[::1]:5,tcp://[::2]:61616)"),
         (["activemq+ssl://a"], "failover:(ssl://a:61617)"),
@@ -84,6 +85,20 @@ def test_options_of_the_query_come_first():
 def test_an_impossible_option_is_refused(query):
     with pytest.raises(UnusableURI, match=next(iter(query))):
         parse_options({}, query)
+
+
+@pytest.mark.parametrize("name", ["schedule_eta", "scheduledETA", "prefech"])
+def test_a_misspelt_option_is_refused_with_the_right_name(name):
+    meant = "prefetch" if name == "prefech" else "scheduled_eta"
+    with pytest.raises(UnusableURI, match=rf"no such option: {name} \(did you mean {meant}\?"):
+        parse_options({name: "true", "visibility_timeout": 10}, {})
+
+
+@pytest.mark.parametrize("url", ["activemq://a/?schedule_eta=true", "failover:(tcp://a:1)?schedule_eta=true"])
+def test_a_misspelt_option_of_a_url_is_the_transports(url):
+    parsed = parse([url], own_options=OPTION_NAMES)
+    assert parsed.options == {"schedule_eta": "true"}
+    assert "eta" not in parsed.uri
 
 
 @pytest.mark.parametrize("password", ["p/w0rd", "p?w0rd", "p@/w0rd", "p#w0rd", "a;w0rd"])
