@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.client import ConnectionClosed, Consumer, Message
+from pybroker.client import ConnectionClosed, ConnectionFailed, Consumer, Message, Refused
 from pybroker.kombu.bindings import Binding
 from pybroker.kombu.message_form import routing_key_of
 
@@ -56,8 +56,9 @@ class KombuSource:
         self._on_ready = on_ready
         self._is_armed = False
         self._returned = deque[Message]()
-        # Not taken by `_ready`, which the client calls while it holds its own lock.
-        self._lock = threading.Lock()
+        # Not taken by `_ready`, which the client calls while it holds its own lock. A handler of a signal may come
+        # while its thread has it: Celery's for a cold shutdown cancels consumers, and acknowledges.
+        self._lock = threading.RLock()
         self._unacknowledged = 0
         self._is_stopped = False
 
@@ -173,7 +174,7 @@ class KombuSource:
         """
         if not self.is_cancelled or not self.destination.is_queue:
             return False
-        with contextlib.suppress(ConnectionClosed):  # then the broker has them already
+        with contextlib.suppress(ConnectionClosed, ConnectionFailed, Refused):  # it has ended: the broker has them
             self.consumer.stop(messages)
         return True
 

@@ -25,7 +25,7 @@ class UnacknowledgedMessages:
     def __init__(self, on_room: Callable[[], None]) -> None:
         """Create an empty collection; `on_room` is called when another message may be delivered."""
         self._on_room = on_room
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may acknowledge while its thread has the lock
         self._delivered: dict[int, tuple[Message, KombuSource]] = {}
 
     def __len__(self) -> int:

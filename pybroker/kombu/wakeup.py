@@ -2,6 +2,10 @@
 
 import os
 import threading
+from typing import Final
+
+_BYTES_MAX: Final = 16
+"""One byte is in the pipe while the flag is set; a handler of a signal that sets it meanwhile may add one."""
 
 
 class Wakeup:
@@ -12,7 +16,7 @@ class Wakeup:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may set the flag while its thread has the lock
         self._pipe: tuple[int, int] | None = None
         self._process = os.getpid()  # a child shares the pipe, and must not take the parent's byte
         self._is_closed = False
@@ -30,7 +34,7 @@ class Wakeup:
             if self._event.is_set():
                 self._event.clear()
                 if self._pipe is not None and self._process == os.getpid():
-                    os.read(self._pipe[0], 1)
+                    os.read(self._pipe[0], _BYTES_MAX)
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until the flag is set; return False at the timeout, in seconds."""

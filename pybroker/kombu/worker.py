@@ -10,12 +10,16 @@ CelerySource: Celery 5.7, `celery.worker.consumer.Consumer.on_close`, which then
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, MutableMapping
+from concurrent.futures import Future
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import celery.worker.state
 from celery import bootsteps
+from celery.concurrency import thread
 from celery.worker.request import Request
+from kombu.utils.limits import TokenBucket
 
 from pybroker.kombu.channel import Channel
 
@@ -29,6 +33,25 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
 
     requires = ("celery.worker.components:Pool",)
 
+    def __init__(self, parent: Any, **options: Any) -> None:
+        super().__init__(parent, **options)
+        self._futures: MutableMapping[Request, Future[Any]] = WeakKeyDictionary()
+
+    def create(self, parent: Any) -> None:
+        """Record the futures of a pool of threads, which takes all tasks at once, and has a queue of its own."""
+        if isinstance(parent.pool, thread.TaskPool):
+            parent.pool.on_apply = self._recording(parent.pool.on_apply)
+
+    def _recording(self, on_apply: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*arguments: Any, accept_callback: Any = None, **options: Any) -> Any:
+            result = on_apply(*arguments, accept_callback=accept_callback, **options)
+            request = getattr(accept_callback, "__self__", None)
+            if isinstance(request, Request):
+                self._futures[request] = result.f
+            return result
+
+        return recorded
+
     def close(self, parent: Any) -> None:
         """Return the tasks that wait."""
         consumer = parent.consumer
@@ -37,7 +60,7 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
             return  # the broker redelivers what a connection had that is lost
         with contextlib.suppress(*consumer.connection_errors, *consumer.channel_errors):  # as Celery's own step does
             tasks.cancel()  # otherwise they would come back
-        waiting = [each for each in _waiting(consumer) if each.message.channel is tasks.channel]
+        waiting = [each for each in self._waiting(consumer) if each.message.channel is tasks.channel]
         tasks.channel.return_unused(sorted(each.message.delivery_tag for each in waiting))
         for request in waiting:
             request.acknowledged = True
@@ -45,17 +68,27 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
         if waiting:
             _log.info("the broker has back %d tasks that this worker will not begin", len(waiting))
 
+    def _waiting(self, consumer: Any) -> Iterator[Any]:
+        """Return the requests that do not begin, and let them wait no longer."""
+        buckets = list(filter(None, consumer.task_buckets.values()))
+        for scheduled in list(consumer.timer.schedule.queue):
+            waiting: Any = next(iter(scheduled.entry.args or ()), None)
+            if isinstance(waiting, Request):
+                consumer.timer.cancel(scheduled.entry)
+                yield waiting
+            elif isinstance(waiting, TokenBucket) and waiting not in buckets:
+                buckets.append(waiting)  # of a limit that has been changed since
+        for bucket in buckets:
+            yield from [request for request, _ in bucket.contents]
+            bucket.clear_pending()
+        # A copy of the dictionary: threads of the pool change the sets of requests, which cannot be iterated meanwhile.
+        for request in list(_state.requests.values()):
+            if request in _state.reserved_requests and self._is_stopped(request):
+                yield request
 
-def _waiting(consumer: Any) -> Iterator[Any]:
-    """Return the requests that the pool has not got, and let them wait no longer."""
-    for scheduled in list(consumer.timer.schedule.queue):
-        request: Any = next(iter(scheduled.entry.args or ()), None)
-        if isinstance(request, Request):
-            consumer.timer.cancel(scheduled.entry)
-            yield request
-    for bucket in filter(None, consumer.task_buckets.values()):
-        yield from [request for request, _ in bucket.contents]
-        bucket.clear_pending()
-    for request in tuple(_state.reserved_requests):
-        if not (request in _state.active_requests or request.acknowledged or request._apply_result):
-            yield request
+    def _is_stopped(self, request: Any) -> bool:
+        """Return True if a request has not begun, and will not."""
+        if request in _state.active_requests or request.acknowledged:
+            return False
+        future = self._futures.get(request)
+        return not request._apply_result if future is None else future.cancel()

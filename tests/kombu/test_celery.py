@@ -43,11 +43,14 @@ def test_tasks_of_a_killed_worker_run_elsewhere_at_once(on_broker: Application) 
 
 
 @pytest.mark.parametrize("on_broker", [{"LEDGER_MULTIPLIER": "3"}], indirect=True, ids=["prefetch"])
-def test_what_a_worker_that_ends_will_not_begin_runs_elsewhere(on_broker: Application, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_what_a_worker_that_ends_will_not_begin_runs_elsewhere(
+    on_broker: Application, tmp_path: Path, pool: str
+) -> None:
     """It waits for its task in execution. What waits in it for its time or a free process does not wait with it."""
     place = tmp_path / "begun"
     place.mkdir()
-    with on_broker.worker("ends", "--concurrency", "1") as ending:
+    with on_broker.worker("ends", "--concurrency", "1", "--pool", pool) as ending:
         on_broker.task("meet").delay(str(place), 2)
         deadline = time.monotonic() + PATIENCE
         while not list(place.iterdir()):

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue, topic
-from pybroker.client import ClientError, ConnectionClosed, Message, TransactionRolledBack
+from pybroker.client import (
+    ClientError,
+    ConnectionClosed,
+    ConnectionLost,
+    DestinationRefused,
+    Message,
+    TransactionRolledBack,
+)
 from pybroker.client.messages import DeliveryState
 from pybroker.kombu.subscriptions import KombuSource
 from pybroker.kombu.unacknowledged import UnacknowledgedMessages
@@ -190,3 +197,34 @@ def test_room_is_counted(held):
     for limit, expected in ((0, (None, True)), (7, (2, True)), (5, (0, False)), (3, (0, False))):
         held.prefetch_count = limit
         assert (held.room, held.can_consume()) == expected
+
+
+@pytest.mark.parametrize("what", ["cancel", "ack"])
+def test_a_handler_of_a_signal_does_not_wait_for_its_own_thread(consumer, source, held, what):
+    """Celery's for a cold shutdown cancels and acknowledges, while the thread may be in the same."""
+    handled = list[str]()
+
+    def handle(_: str) -> None:
+        consumer.before = lambda _: None
+        if what == "cancel":
+            source.cancel()
+        else:
+            held.ack(1)
+        handled.append(what)
+
+    consumer.before = handle
+    thread = threading.Thread(target=source.cancel, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert handled == [what]
+
+
+@pytest.mark.parametrize("error", [ConnectionClosed("closed"), ConnectionLost("lost"), DestinationRefused("deleted")])
+def test_what_a_consumer_had_that_has_ended_need_not_be_returned(consumer, source, held, error):
+    """The broker redelivers it. An error would end the shutdown of Celery's worker, which still has tasks to finish."""
+    source.cancel()
+    consumer._error = error
+    held.return_unused([1, 2])
+    assert len(held) == 3
+    assert source.unacknowledged == 3

@@ -113,3 +113,26 @@ def test_draining_after_the_end_is_an_error() -> None:
     transport = Transport(SimpleNamespace(transport_options={}))
     with pytest.raises(ConnectionClosed):
         transport.drain_events(transport, timeout=0)
+
+
+def test_a_handler_of_a_signal_may_set_the_flag_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sets what its own thread is setting; afterwards the descriptor is readable once."""
+    wakeup = Wakeup()
+    descriptor = wakeup.fileno()
+    set_event, handled = wakeup._event.set, list[None]()
+
+    def set_during_signal() -> None:
+        if not handled:
+            handled.append(None)
+            wakeup.set()
+        set_event()
+
+    monkeypatch.setattr(wakeup._event, "set", set_during_signal)
+    setting = threading.Thread(target=wakeup.set, daemon=True)
+    setting.start()
+    setting.join(10)
+    assert not setting.is_alive()
+    assert select.select([descriptor], [], [], 0)[0] == [descriptor]
+    wakeup.clear()
+    assert select.select([descriptor], [], [], 0)[0] == []
+    wakeup.close()
