@@ -44,9 +44,9 @@ def register() -> None:
 
 def _add_step(sender: Any, **_: Any) -> None:
     """Load the step in a worker alone: it imports much of Celery that a client does not need."""
-    from pybroker.kombu.worker import ReturnWaitingTasks
+    from pybroker.kombu import worker
 
-    sender.app.steps["worker"].add(ReturnWaitingTasks)
+    worker.prepare(sender.app)
 
 
 register()

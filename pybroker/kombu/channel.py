@@ -32,6 +32,7 @@ from pybroker.client import (
 )
 from pybroker.kombu.bindings import Binding, ExchangeKind, queue_destination
 from pybroker.kombu.declaring import Declaring
+from pybroker.kombu.ending import await_broker, event_exchanges
 from pybroker.kombu.message_form import PRIORITY_MAX, SendArguments, incoming, outgoing
 from pybroker.kombu.routing import DeclaredQueue
 from pybroker.kombu.subscriptions import KombuSource, KombuSubscription, in_turn
@@ -225,6 +226,8 @@ class Channel(virtual.Channel):
             arguments["ttl"] = min(ttl, arguments.get("ttl", ttl))
         if transport.options.scheduled_eta:
             _schedule(arguments, message)
+        if exchange in event_exchanges:
+            await_broker(transport.broker)
         transport.broker.send(
             transport.declarations.route(exchange, routing_key),
             timeout=timeout if confirm_timeout is None else confirm_timeout,

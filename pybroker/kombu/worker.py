@@ -16,16 +16,28 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import celery.worker.state
-from celery import bootsteps
+from celery import bootsteps, signals
 from celery.concurrency import thread
 from celery.worker.request import Request
 from kombu.utils.limits import TokenBucket
 
+from pybroker.kombu import ending
 from pybroker.kombu.channel import Channel
 
 _state: Final[Any] = celery.worker.state
 
 _log = logging.getLogger(__name__)
+
+
+def prepare(app: Any) -> None:
+    """Have this process, a worker of an application, end as it should."""
+    app.steps["worker"].add(ReturnWaitingTasks)
+    ending.event_exchanges.add(app.conf.event_exchange)
+    signals.worker_shutting_down.connect(_on_shutting_down)
+
+
+def _on_shutting_down(**_: Any) -> None:
+    ending.begin()
 
 
 class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]

@@ -69,6 +69,22 @@ def test_what_a_worker_that_ends_will_not_begin_runs_elsewhere(
     }
 
 
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
+def test_a_worker_ends_while_no_broker_is_there(tmp_path: Path, pool: str) -> None:
+    """It sends an event at its end, if not a heartbeat before, and has a task for later."""
+    with Broker() as broker:
+        application = Application(f"activemq+failover:({broker.uri})", tmp_path)
+        with application.worker("ends", "--concurrency", "1", "--pool", pool) as ending:
+            application.record(1, countdown=600.0)
+            application.wait_logged("ends", "received", 1)
+            application.close()
+            broker.close()
+            ending.terminate()
+            began = time.monotonic()
+            assert ending.wait(PATIENCE) == 0, application.logs()
+            assert in_time(time.monotonic() - began, 5.0)
+
+
 def test_a_slow_worker_holds_no_more_than_it_runs(on_broker: Application) -> None:
     with on_broker.worker("slow", "--concurrency", "1"):
         on_broker.record(0, seconds=600.0)
