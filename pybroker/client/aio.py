@@ -69,7 +69,7 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
             user: the user name; None for anonymous.
             password: the password; None for none.
             client_id: the client id, which identifies durable subscriptions; None for a generated one.
-            timeout: the seconds that the first connection may take.
+            timeout: the seconds that the first connection may take. Each of several brokers has its part of them.
             ssl_context: the TLS context for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
             redelivery: the redelivery policy for messages of a transaction that was rolled back.
             on_interrupted: called with the reason when the broker is lost. It must not block.
@@ -102,6 +102,7 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
             ssl_context=ssl_context,
             on_interrupted=on_interrupted,
             on_resumed=on_resumed,
+            first_seconds=timeout,
         )
         self._waiter = Waiter(
             self._link, failover.timeout_seconds if failover is not None else None, make_flag=self._make_flag

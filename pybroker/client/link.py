@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
+from math import inf
 from pathlib import Path
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -39,7 +40,7 @@ from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnec
 from pybroker.client.state import ClientState
 from pybroker.client.trust import untrusted
 from pybroker.client.uri import Address, BrokerURI
-from pybroker.client.wire import Dialler, Wire, seconds_until
+from pybroker.client.wire import Dialler, Wire, seconds_until, silent
 from pybroker.counted import counted
 
 _SENT_ON: Final = "the broker sends the client to another one"
@@ -81,6 +82,7 @@ class ClientLink:
         ssl_context: ssl.SSLContext | None = None,
         on_interrupted: Callable[[Exception], object] | None = None,
         on_resumed: Callable[[str], object] | None = None,
+        first_seconds: float | None = None,
     ) -> None:
         """Create a link without a connection; `run` connects.
 
@@ -91,6 +93,8 @@ class ClientLink:
             ssl_context: the TLS context; by default one that verifies certificates with the system's authorities.
             on_interrupted: called with the reason when the connection is lost and the client reconnects.
             on_resumed: called with the broker's address when the state is restored.
+            first_seconds: the time for which the caller waits for the first connection. Each broker has a part of it to
+                answer, so that one whose machine is off leaves time for the others.
         """
         self.state = state
         self.first_connection: PendingResult[None] = PendingResult()
@@ -98,6 +102,7 @@ class ClientLink:
         self.down_since: float | None = time.monotonic()
         self.is_inherited = False
         self._uri = uri
+        self._silent_seconds = inf if first_seconds is None else first_seconds / len(uri.addresses)
         self._dialler = Dialler(make, ssl_context)
         self._on_interrupted = on_interrupted
         self._on_resumed = on_resumed
@@ -287,8 +292,10 @@ class ClientLink:
     async def _use_broker(self, step: Connect) -> Exception:
         """Connect to a broker and stay connected; return the reason of the failure or loss."""
         address, reconnector = step.address, self._reconnector
+        seconds = inf if self.first_connection.is_done else self._silent_seconds
+        due_at = asyncio.get_running_loop().time() + seconds
         try:
-            wire = await self._use_backup(address) if step.is_backup else await self._dialler.dial(address)
+            wire = await self._use_backup(address) if step.is_backup else await self._dialler.dial(address, seconds)
         except (OSError, ClientError) as error:
             reconnector.failed(error, is_final=isinstance(error, UntrustedBroker))
             _log.debug("%s: %s", address, error)
@@ -297,6 +304,8 @@ class ClientLink:
         try:
             try:
                 await self._log_in(wire)
+                if due_at < inf:
+                    wire.drop_if_silent(due_at, silent(address))
             except LoginRefused as error:  # it has no form in the protocol
                 reconnector.failed(error, is_final=True)
                 return error

@@ -56,7 +56,7 @@ def connect(
         user: the user name; None for anonymous.
         password: the password; None for none.
         client_id: the client id, which identifies durable subscriptions; None for a generated one.
-        timeout: the seconds that the first connection may take.
+        timeout: the seconds that the first connection may take. Each of several brokers has its part of them.
         ssl_context: the TLS context for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
         redelivery: the redelivery policy for messages of a transaction that was rolled back.
         on_interrupted: called in the connection's thread, with the reason, when the broker is lost. It must not block.

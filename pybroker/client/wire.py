@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Callable
 from ipaddress import ip_address
+from math import inf
 from typing import cast
 
 from pybroker import blocking
@@ -83,6 +84,17 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def drop_if_silent(self, due_at: float, error: Exception) -> None:
+        """Abort the transport if nothing is received until then, by the loop's clock."""
+        receive, timer = self.on_data, asyncio.get_running_loop().call_at(due_at, self.drop, error)
+
+        def receive_first(data: bytes) -> None:
+            timer.cancel()
+            self.on_data = receive
+            receive(data)
+
+        self.on_data = receive_first
+
     async def keep_alive(self) -> None:
         """Send the heart-beats of a backup connection until it is lost, or the task is cancelled."""
         while not self.lost.done():
@@ -124,17 +136,18 @@ class Dialler:
         self._make = make
         self._ssl_context = ssl_context
 
-    async def dial(self, address: Address) -> Wire:
-        """Connect to a broker.
+    async def dial(self, address: Address, seconds: float = inf) -> Wire:
+        """Connect to a broker, within so many seconds or the URI's `connectionTimeout`, whichever is less.
 
         Raises:
             OSError: the broker cannot be reached.
             ConnectionLost: the broker did not answer in time.
             UntrustedBroker: TLS verification failed.
         """
-        options = address.options
+        limit = address.options.connection_timeout_seconds
+        seconds = min(seconds, inf if limit is None else limit)
         try:
-            async with asyncio.timeout(options.connection_timeout_seconds):
+            async with asyncio.timeout(seconds if seconds < inf else None):
                 wire = await self._connect(address)
         except ssl.SSLError as error:
             cause = untrusted(error, str(address))
@@ -142,7 +155,7 @@ class Dialler:
                 raise
             raise cause from error
         except TimeoutError as error:
-            raise ConnectionLost(f"{address} did not answer in time", address=str(address)) from error
+            raise silent(address) from error
         self._tune(wire, address)
         return wire
 
@@ -182,6 +195,11 @@ class Dialler:
             context = ssl.create_default_context()
             context.check_hostname = address.options.verify_host_name
         return context
+
+
+def silent(address: Address) -> ConnectionLost:
+    """Return the error of a broker that says nothing, as a machine that is off or a process that is stopped."""
+    return ConnectionLost(f"{address} did not answer in time", address=str(address))
 
 
 async def _addresses(host: str) -> list[str]:

@@ -90,6 +90,24 @@ def test_a_stopped_broker_costs_a_pause_and_no_message(protocol: str) -> None:
     assert stops > 0
 
 
+@pytest.mark.parametrize("protocol", ["OpenWire", "STOMP"])
+@pytest.mark.parametrize("backlog", ["accepts", "full"])
+def test_a_silent_broker_leaves_time_for_the_next(protocol: str, backlog: str) -> None:
+    """A process that is stopped accepts TCP; a machine that is off does not even answer to that."""
+    with Cluster(1) as cluster, contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        if backlog == "full":
+            for _ in range(2):
+                waiting = held.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(listener.getsockname())
+        member = cluster.members[0]
+        uri = member.uri if protocol == "OpenWire" else member.stomp_uri
+        silent = f"{uri.partition(':')[0]}://127.0.0.1:{listener.getsockname()[1]}"
+        with connect(f"failover:({silent},{uri})?randomize=false", timeout=4.0) as connection:
+            assert connection.broker == uri
+
+
 # ---------------------------------------------------------------- names
 
 
