@@ -1,8 +1,8 @@
 """A step of Celery's worker: one that shuts down returns the tasks which it has and will not begin.
 
 A warm shutdown ends the consumer, waits for the tasks in execution, and closes the connection at last. Tasks that wait
-in the worker, for their time, for a rate limit or for a process of the pool, do not begin any more, but belong to the
-connection: with other brokers they wait with it, however long the last task in execution takes.
+in the worker, for their time, for a rate limit, for a process or a thread of the pool, do not begin any more, but
+belong to the connection: with other brokers they wait with it, however long the last task in execution takes.
 
 CelerySource: Celery 5.7, `celery.worker.consumer.Consumer.on_close`, which then forgets the same tasks;
 `celery.worker.control`, `scheduled` and `reserved`, which list them.
@@ -10,10 +10,9 @@ CelerySource: Celery 5.7, `celery.worker.consumer.Consumer.on_close`, which then
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import celery.worker.state
 from celery import bootsteps, signals
@@ -41,13 +40,16 @@ def _on_shutting_down(**_: Any) -> None:
 
 
 class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
-    """A step that does something only when a worker begins to end: after its pool is closed to further tasks."""
+    """A step that returns tasks when a worker begins to end: after its pool is closed to further tasks.
+
+    Until then it records which tasks a pool of threads has.
+    """
 
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
-        self._futures: MutableMapping[Request, Future[Any]] = WeakKeyDictionary()
+        self._futures: dict[Request, Future[Any]] = {}
 
     def create(self, parent: Any) -> None:
         """Record the futures of a pool of threads, which takes all tasks at once, and has a queue of its own."""
@@ -60,6 +62,7 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
             request = getattr(accept_callback, "__self__", None)
             if isinstance(request, Request):
                 self._futures[request] = result.f
+                result.f.add_done_callback(lambda _: self._futures.pop(request, None))
             return result
 
         return recorded

@@ -1,5 +1,6 @@
 """Which tasks a worker of Celery returns that ends: those that wait, of its pool too, while threads change its sets."""
 
+import gc
 import sys
 import threading
 import weakref
@@ -99,6 +100,26 @@ def test_what_a_pool_of_threads_has_not_begun_is_returned_and_does_not_begin(con
     end.set()
     pool.stop()
     assert ran == [0]
+
+
+def test_a_task_that_has_failed_in_a_thread_is_forgotten() -> None:
+    """Its future has the error, and so the frames of the call with the request."""
+
+    def fail() -> None:
+        raise ValueError
+
+    pool = thread.TaskPool(1)
+    step: Any = ReturnWaitingTasks(SimpleNamespace(pool=pool))
+    step.create(SimpleNamespace(pool=pool))
+    request = Waiting(0)
+    with pytest.raises(ValueError):
+        pool.on_apply(fail, (), accept_callback=request.on_accepted).get(timeout=60)
+    pool.stop()
+    gone = weakref.ref(request)
+    state.task_ready(request)
+    del request
+    gc.collect()
+    assert gone() is None
 
 
 def test_what_waits_for_a_limit_that_was_changed_is_returned(consumer: Any, step: Any) -> None:
