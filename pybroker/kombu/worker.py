@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import celery.worker.state
 from celery import bootsteps, signals
@@ -23,6 +23,7 @@ from kombu.utils.limits import TokenBucket
 from pybroker.kombu import ending
 from pybroker.kombu.channel import Channel
 
+_signals: Final[Any] = signals
 _state: Final[Any] = celery.worker.state
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def prepare(app: Any) -> None:
     """Have this process, a worker of an application, end as it should."""
     app.steps["worker"].add(ReturnWaitingTasks)
     ending.event_exchanges.add(app.conf.event_exchange)
-    signals.worker_shutting_down.connect(_on_shutting_down)
+    _signals.worker_shutting_down.connect(_on_shutting_down)
 
 
 def _on_shutting_down(**_: Any) -> None:
@@ -48,7 +49,7 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, parent: Any, **options: Any) -> None:
-        super().__init__(parent, **options)
+        cast("Any", super()).__init__(parent, **options)
         self._futures: dict[Request, Future[Any]] = {}
 
     def create(self, parent: Any) -> None:
@@ -61,8 +62,9 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
             result = on_apply(*arguments, accept_callback=accept_callback, **options)
             request = getattr(accept_callback, "__self__", None)
             if isinstance(request, Request):
-                self._futures[request] = result.f
-                result.f.add_done_callback(lambda _: self._futures.pop(request, None))
+                future: Future[Any] = result.f
+                self._futures[request] = future
+                future.add_done_callback(lambda _: self._futures.pop(request, None))
             return result
 
         return recorded
@@ -85,7 +87,7 @@ class ReturnWaitingTasks(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def _waiting(self, consumer: Any) -> Iterator[Any]:
         """Return the requests that do not begin, and let them wait no longer."""
-        buckets = list(filter(None, consumer.task_buckets.values()))
+        buckets: list[Any] = [each for each in consumer.task_buckets.values() if each]
         for scheduled in list(consumer.timer.schedule.queue):
             waiting: Any = next(iter(scheduled.entry.args or ()), None)
             if isinstance(waiting, Request):
