@@ -138,7 +138,12 @@ def _split(url: str, *, ssl: bool) -> tuple[_Authority, dict[str, str]]:
 
 
 def _with_port(host: str, port: int) -> str:
-    return host if re.search(r":\d+$", host) and not host.endswith("::") else f"{host or 'localhost'}:{port}"
+    name, colon, text = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        return f"{host or 'localhost'}:{port}"
+    if text and not text.isdecimal():
+        raise UnusableURI("a port is no number", hint="write host:61616")  # without the text: it may be a password
+    return f"{name or 'localhost'}:{text or port}"
 
 
 def _of_failover(uri: str, own_options: Collection[str]) -> BrokerURL:

@@ -114,6 +114,13 @@ def test_error_of_a_password_that_is_not_encoded_does_not_show_it(password: str)
     assert "%2F" in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["activemq://h:61616x", "activemq://a,b:port/", "activemq://user:w0rd"])
+def test_a_port_is_a_number(url: str) -> None:
+    with pytest.raises(UnusableURI, match="a port is no number") as caught:
+        parse([url])
+    assert "w0rd" not in str(caught.value)
+
+
 def test_passwords_of_several_urls_are_masked() -> None:
     assert masked("activemq://u:secret@a;activemq+ssl://u:secret@b:1/?c=d") == (
         "activemq://u:**@a;activemq+ssl://u:**@b:1/?c=d"
