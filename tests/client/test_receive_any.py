@@ -48,6 +48,10 @@ def test_a_queue_that_is_never_empty_does_not_starve_another(connection: Connect
         connection.send(f"{queue}.0", str(number), persistent=False)
     assert connection.receive_any(consumers, PATIENCE)[0] is busy
     connection.send(f"{queue}.1", "calm")
+    deadline = time.monotonic() + PATIENCE
+    while not calm.has_message:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
     taken = 0
     while connection.receive_any(consumers, PATIENCE)[0] is busy:
         taken += 1

@@ -229,4 +229,4 @@ def test_reused_worker_freezes_its_imports_for_gc(
     finally:
         set_imports_aside.cache_clear()
 
-    assert (left < set_aside > objects / 2) if reused else (set_aside == 0)
+    assert (left < set_aside > objects / 2) if reused else (set_aside <= 0)  # fewer: some have ended

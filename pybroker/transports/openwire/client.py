@@ -225,6 +225,9 @@ class OpenWireClient:
 
     def close(self) -> None:
         """Remove consumers and connection from the broker."""
+        if self.must_reconnect:
+            for consumer in self.consumers.values():
+                consumer.close_unmatched()
         self.consumers.clear()
         self.pulling.clear()
         self.release_references()

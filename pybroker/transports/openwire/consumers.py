@@ -83,6 +83,7 @@ class OpenWireConsumer:
         "_on_unencodable",
         "_peer",
         "_pulling",
+        "_unmatched",
         "_write",
         "consumer_id",
         "is_counted",
@@ -118,6 +119,7 @@ class OpenWireConsumer:
         self._peer = peer
         self._write = peer.write
         self._pulling = False
+        self._unmatched: Delivery | None = None
         self._heads: dict[Destination, bytes] = {}
         self._destination: Destination | None = None
         self._length = -1
@@ -156,6 +158,14 @@ class OpenWireConsumer:
                     break
                 yield _STEP_COUNT * _DECODING_COST
         yield from self._core.closing(seen, delivered_none=seen is None)
+
+    def close_unmatched(self) -> None:
+        """Close the consumer if an acknowledgement did not match: the client had received no more than it acknowledged.
+
+        Otherwise all that it was sent ahead would count as delivered each time that it must reconnect.
+        """
+        if self._unmatched is not None:
+            self._core.close(self._unmatched)
 
     def give_up(self, delivery: Delivery, cause: str) -> None:
         """Reject a delivery that could not be sent; a browser skips it."""
@@ -245,6 +255,7 @@ class OpenWireConsumer:
         if deliveries and (ack.transaction is None or len(deliveries) == ack.message_count):
             self._core.acknowledge_all(deliveries, ack.transaction)
         elif ack.transaction is not None:
+            self._unmatched = deliveries[-1] if deliveries else None
             raise UnmatchedAck(
                 f"Unmatched acknowledge: consumer {self.consumer_id} acknowledges {ack.message_count} messages up "
                 f"to {ack.last_id}, where {len(deliveries)} are outstanding"

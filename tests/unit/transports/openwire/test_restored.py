@@ -175,6 +175,19 @@ def test_a_client_that_lost_track_is_to_reconnect_once_it_knows(
     assert world.waiting(ORDERS) == ["b", "c"]
 
 
+def test_a_client_that_lost_track_has_seen_what_it_acknowledged_and_no_more(
+    world: World, client: OpenWireClient
+) -> None:
+    """The broker makes it reconnect, and would soon have it reject all that it was sent ahead, too."""
+    taken = client.consume(ORDERS)
+    transaction = begin(client)
+    client.ack(taken[:1], message_count=3, transaction_id=transaction)
+    client.answer(info(client, transaction, COMMIT), ExceptionResponse)
+    assert client.link.closed
+    again = world.client().consume(ORDERS)
+    assert [(each.redelivery_counter, *texts([each])) for each in again] == [(1, "a"), (0, "b"), (0, "c")]
+
+
 def test_a_client_without_a_failover_stays(world: World) -> None:
     client = world.client()
     client.send(ORDERS, "a", "b", "c")
