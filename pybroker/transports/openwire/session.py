@@ -61,9 +61,6 @@ _UNCONNECTED_FRAME_MAX: Final = 64 << 10
 as much and its password, which may be a token of some kB."""
 
 _NEVER = float("inf")
-RECONNECT_SECONDS: Final = 0.1
-"""From the answer to a failed commit to the forced reconnect. ActiveMQ's client is to roll back first: afterwards it
-would keep a message that it has twice, and acknowledge that again and again."""
 _ACK: Final = 22
 _MESSAGE_MIN: Final = 23
 _MESSAGE_MAX: Final = 29
@@ -174,7 +171,6 @@ class OpenWireSession(Session):
         self._wakes_for_pull = False
         self._connects_by = _NEVER
         """The time by which the peer must have a connection; infinite while it has one."""
-        self._reconnect_at = _NEVER
         self._frames = FrameReader(_UNCONNECTED_FRAME_MAX)
         self._frame_bytes_max = _UNCONNECTED_FRAME_MAX
         """The agreed limit to a frame, from ConnectionInfo on."""
@@ -266,9 +262,6 @@ class OpenWireSession(Session):
             if self._inactivity.is_peer_dead(now, self._link.reading_since):
                 self._close_with_error(ProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds"))
                 return
-            if now >= self._reconnect_at:
-                self._force_reconnect()
-                return
             if now >= self._connects_by and self._refusal is not None:
                 self._close()
                 return
@@ -330,9 +323,8 @@ class OpenWireSession(Session):
             client = self._client
             if client is not None:
                 client.end_of_chunk()
-                if client.must_reconnect and self._reconnect_at == _NEVER:
-                    self._reconnect_at = self._link.time() + RECONNECT_SECONDS
-                    self._schedule()
+                if client.must_reconnect:
+                    self._force_reconnect()
                 elif client.pulling or self._wakes_for_pull:
                     self._schedule()
             if frames.unfinished > UNRESERVED_BYTES and frames.received > UNRESERVED_BYTES:
@@ -701,7 +693,7 @@ class OpenWireSession(Session):
         """Schedule `on_timer` for the next check, or the next pull that finds nothing."""
         if self._inactivity is None:
             return
-        check = when = min(self._inactivity.next_check, self._connects_by, self._reconnect_at)
+        check = when = min(self._inactivity.next_check, self._connects_by)
         if self._client is not None:
             when = min(when, self._client.next_deadline)
         self._wakes_for_pull = when < check
