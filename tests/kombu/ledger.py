@@ -60,11 +60,11 @@ def total(numbers: list[int]) -> int:
 
 
 @app.task(shared=False, bind=True, max_retries=5, default_retry_delay=0)
-def fail_first(self: Any, times: int) -> int:
-    """Fail so many times; return the number of retries."""
+def fail_first(self: Any, path: str, times: int) -> None:
+    """Fail so many times; then write the number of retries into a file."""
     if self.request.retries < times:
         raise self.retry()
-    return int(self.request.retries)
+    Path(path).write_text(str(self.request.retries))
 
 
 @app.task(shared=False)
