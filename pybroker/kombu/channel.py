@@ -40,6 +40,10 @@ from pybroker.kombu.unacknowledged import UnacknowledgedMessages
 
 SCHEDULED_DELAY: Final = "AMQ_SCHEDULED_DELAY"
 DELAY_MIN_SECONDS: Final = 1.0
+
+_EMPTY_SECONDS: Final = 0.1
+"""How long a queue must have no message to count as empty. ActiveMQ 5.17 may answer a pull that does not wait with
+nothing while it still pages messages in."""
 """A shorter delay is left to the worker, which waits for the rest of every delay."""
 
 _log = logging.getLogger(__name__)
@@ -186,7 +190,7 @@ class Channel(virtual.Channel):
         """Discard the messages of a queue that no consumer has; return their number."""
         count = 0
         getter = self._getter(queue)
-        while (found := self._get(getter)) is not None:
+        while (found := self._get(getter) or self._get(getter, seconds=_EMPTY_SECONDS)) is not None:
             found[1].ack()
             count += 1
         return count
@@ -366,14 +370,14 @@ class Channel(virtual.Channel):
             self._getters[queue] = getter
         return getter
 
-    def _get(self, getter: KombuSubscription) -> tuple[KombuSource, Message] | None:
+    def _get(self, getter: KombuSubscription, *, seconds: float = 0) -> tuple[KombuSource, Message] | None:
         found = getter.poll()
         if found is not None:
             return found
         for source in list(getter.sources.values()):
             with contextlib.suppress(Timeout):
                 while True:
-                    message = source.consumer.receive(timeout=0)
+                    message = source.consumer.receive(timeout=seconds)
                     if getter.accepts(message, source):
                         return source, message
                     message.ack()
