@@ -151,6 +151,10 @@ class _ThreadedConnection(aio.Connection):
         ):
             runner.run(main())
 
+    def begin_close(self, timeout: float) -> None:
+        if not self._link.is_inherited:
+            self._ask_to_close(timeout, finished=False)
+
     async def _close(self, timeout: float, *, finished: bool) -> None:
         if self._link.is_inherited:
             return
@@ -332,6 +336,14 @@ class Connection(_ContextWrapper[aio.Connection]):
     destination_exists = _method(aio.Connection.destination_exists, _run)
     unsubscribe = _method(aio.Connection.unsubscribe, _run)
     close = _method(aio.Connection.close, _run)
+
+    def begin_close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Begin to close the connection, and return at once. Does not block: a finalizer may call it, in any thread.
+
+        Otherwise the same as `close`, except that in auto mode the message received last is not acknowledged.
+        """
+        assert isinstance(self._wrapped, _ThreadedConnection)
+        self._wrapped.begin_close(timeout)
 
     @property
     def broker(self) -> str | None:

@@ -83,6 +83,7 @@ class Transport(Declaring):
         super().__init__(client, **options)
         self._loop: Any = None
         self._turn = 0
+        self._abandonment: weakref.finalize[Any, Transport] | None = None
 
     # ------------------------------------------------------------ connecting
 
@@ -108,6 +109,9 @@ class Transport(Declaring):
             ssl_context=ssl_context(self.client.ssl),
         )
         self._process = os.getpid()
+        # Celery drops the connection of a thread's results, without closing it, when the thread has ended.
+        self._abandonment = weakref.finalize(self, self._broker.begin_close)
+        self._abandonment.atexit = False  # the client closes its connections then
         _connected.add(self)
         self.declarations = Declarations()
         self._broker.call_when_ended(self.wakeup.set)
@@ -152,6 +156,8 @@ class Transport(Declaring):
 
     def _let_go(self, seconds: float) -> None:
         broker, self._broker = self._broker, None
+        if self._abandonment is not None:
+            self._abandonment.detach()
         _connected.discard(self)
         self._leave_loop()
         self.forget_destinations()

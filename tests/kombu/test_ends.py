@@ -1,5 +1,6 @@
 """Ends: of a connection in another thread, of a channel with messages, of a fork, and of what others have deleted."""
 
+import gc
 import os
 import signal
 import threading
@@ -36,6 +37,24 @@ def draining(connection):
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, errors
+
+
+def test_a_connection_that_was_dropped_closes(url, name):
+    """Celery drops one for each thread that has waited for results, without closing it."""
+    connection = kombu.Connection(url, connect_timeout=30)
+    channel = connection.channel()
+    channel.queue_declare(name, durable=True)
+    publish(channel, "", name)
+    drain(channel, consume(channel, name), 1)
+    client = connection.transport.broker
+    del connection, channel
+    with kombu.Connection(url, connect_timeout=30) as following:
+        channel = following.channel()
+        received = consume(channel, name)
+        gc.collect()
+        [message] = drain(channel, received, 1)
+        assert message.delivery_info["redelivered"]
+    assert isinstance(client.error, ConnectionClosed)
 
 
 def test_the_loss_of_the_broker_ends_a_wait_without_consumers(lone):
