@@ -1,10 +1,12 @@
-"""The cost of a copy on another disk, and what clients feel while a new member copies the whole store.
+"""The cost of a copy on another disk, and what clients feel while a master dies or a new member copies the store.
 
 Run from the root of the checkout: `python -m benchmarks.replication`. It needs Debian's `etcd-server`.
 
 * **Cost.** The same load on a broker by itself and on a replicated pair, both fresh, in turn: ratios of medians. All
   processes share this machine and its disk, so that each message is written and synced twice there. Of a lone send the
   difference is given besides, and what one `fdatasync` of this disk takes.
+* **Takeover.** The master is killed with `kill -9`, and a client tries the other member's port again and again until
+  that has accepted a message: with the master's guardian, and without, where the others wait for the end of its lease.
 * **Catch-up.** A store of `--gigabytes` is copied to an empty member while eight producers and a consumer go on: the
   longest wait for a receipt, and the master's memory. `--gigabytes 0` leaves this out.
 """
@@ -16,14 +18,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.driver import BrokerProcess, Consumer, Loop, Producer
 from benchmarks.end_to_end import Scenario, run
-from benchmarks.failover import free_port
+from benchmarks.failover import free_port, kill_and_wait
 from benchmarks.fast_fill import write_messages
-from benchmarks.report import Report, Row, parser, quantile
+from benchmarks.report import Report, Row, parser, quantile, spread
 from benchmarks.workload import messages, send_frame
 from examples.private_etcd import private_etcd
 
@@ -35,6 +37,9 @@ SCENARIOS = (
 )
 QUICK = (Scenario(name="2 producers, window 1", count=20, producers=2, window=1),)
 LOAD = Scenario(name="catch-up", count=100_000_000, producers=8, window=1)
+LEASE_SECONDS = 5
+TAKEOVERS = ((True, 20), (False, 5))
+"""Masters to kill: with a guardian, and without."""
 LARGE_BYTES = 100_000
 """Body of the messages that a large store has, so that their number is no part of what is measured."""
 READ_SECONDS = 600.0
@@ -57,11 +62,12 @@ class Pair:
         with private_etcd(self._directory / "etcd", port, free_port()):
             yield
 
-    def start(self, name: str) -> BrokerProcess:
-        """Start a member."""
-        port = free_port()
-        extra = ["--replicate", self._register, "--replicate-port", str(port), "--replicate-url", f"127.0.0.1:{port}"]
-        return BrokerProcess(self.store(name), name=name, log=self._directory / f"{name}.log", extra=extra)
+    def start(self, name: str, port: int = 0, lease_seconds: int = LEASE_SECONDS) -> BrokerProcess:
+        """Start a member; its listener is on that port, or on a free one."""
+        stream = free_port()
+        extra = ["--replicate", self._register, "--replicate-lease", f"{lease_seconds}s"]
+        extra += ["--replicate-port", str(stream), "--replicate-url", f"127.0.0.1:{stream}"]
+        return BrokerProcess(self.store(name), name=name, port=port, log=self._directory / f"{name}.log", extra=extra)
 
     def store(self, name: str) -> Path:
         """Return the directory of a member's store."""
@@ -80,13 +86,19 @@ def main() -> None:
     command_line.add_argument("--gigabytes", type=float, default=10.0, help="size of the store that is copied")
     options = command_line.parse_args()
     scenarios, rounds, gigabytes, seconds = SCENARIOS, options.rounds, options.gigabytes, 5.0
+    takeovers, lease = TAKEOVERS, LEASE_SECONDS
     if options.quick:
         scenarios, rounds, gigabytes, seconds = QUICK, 1, 0.002, 0.2
+        takeovers, lease = ((True, 1), (False, 1)), 1
     report = Report(options)
     report.table(
         "with a copy on another disk, and without", [cost(each, rounds, options.directory) for each in scenarios]
     )
     print(f"one fdatasync: median {sync_milliseconds(options.directory):.3f} ms")
+    report.table(
+        "from kill -9 of the master to the first message that the other member accepts, ms",
+        [takeover(options.directory, kills, lease, has_guardian=guarded) for guarded, kills in takeovers],
+    )
     if gigabytes:
         with tempfile.TemporaryDirectory(dir=options.directory) as folder:
             report.table("a new member copies the store under load", [catch_up(Path(folder), gigabytes, seconds)])
@@ -141,6 +153,31 @@ def sync_milliseconds(directory: str) -> float:
             os.fdatasync(file.fileno())
             found.append((time.perf_counter() - begun) * 1000)
     return statistics.median(found)
+
+
+def takeover(directory: str, kills: int, lease_seconds: int, *, has_guardian: bool) -> Row:
+    """Kill masters, each of which is started again as the other member; without a guardian that is killed first."""
+    silences: list[float] = []
+    with tempfile.TemporaryDirectory(dir=directory) as folder, ExitStack() as stack:
+        pair = Pair(Path(folder))
+        stack.enter_context(pair.etcd())
+        master = stack.enter_context(pair.start("a", lease_seconds=lease_seconds))
+        master.wait_until_listening()
+        for _ in range(kills):
+            port = free_port()
+            other = stack.enter_context(pair.start("b" if master.name == "a" else "a", port, lease_seconds))
+            pair.wait_in_sync(master.name)
+            if not has_guardian:
+                master.kill_children()
+            silences.append(kill_and_wait(master, port) * 1000)
+            master = other
+    return {
+        "guardian": "yes" if has_guardian else "no",
+        "lease, s": lease_seconds,
+        "kills": kills,
+        "least": min(silences),
+        **spread(silences),
+    }
 
 
 def catch_up(directory: Path, gigabytes: float, seconds: float) -> Row:
