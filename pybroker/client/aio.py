@@ -109,6 +109,7 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
         )
         self._connect_timeout = timeout
         self._running: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._producer: int | None = None
 
     async def __aenter__(self) -> Self:
@@ -394,6 +395,19 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
         if self._running is not None and not self._link.is_inherited:
             await self._link.close(timeout, finished=finished)
             await asyncio.gather(self._running, return_exceptions=True)
+
+    def begin_close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Begin to close the connection, and return at once: for a finalizer, which must not wait.
+
+        Otherwise the same as `close`, except that in auto mode the message received last is not acknowledged.
+        """
+        if not self._link.is_inherited:
+            self._begin_close(timeout, finished=False)
+
+    def _begin_close(self, timeout: float, *, finished: bool) -> None:
+        """Begin to close, unless the link has ended: a loop that ends then would not run the coroutine."""
+        if self._running is None or not self._running.done():
+            self._closing = asyncio.create_task(self._link.close(timeout, finished=finished))
 
 
 connect = Connection

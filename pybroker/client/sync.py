@@ -128,7 +128,6 @@ class _ThreadedConnection(aio.Connection):
 
     _loop: asyncio.AbstractEventLoop | None = None
     _thread: threading.Thread | None = None
-    _closing: asyncio.Task[None] | None = None
 
     def _make_flag(self) -> Flag:
         return _ThreadFlag(self._link)
@@ -151,30 +150,19 @@ class _ThreadedConnection(aio.Connection):
         ):
             runner.run(main())
 
-    def begin_close(self, timeout: float) -> None:
-        if not self._link.is_inherited:
-            self._ask_to_close(timeout, finished=False)
-
     async def _close(self, timeout: float, *, finished: bool) -> None:
         if self._link.is_inherited:
             return
         self._link.check_thread()
-        self._ask_to_close(timeout, finished=finished)
+        self._begin_close(timeout, finished=finished)
         self._join(None)
 
-    def _ask_to_close(self, timeout: float, *, finished: bool) -> None:
-        """Make the connection's thread close the connection; `_join` waits for the end."""
+    def _begin_close(self, timeout: float, *, finished: bool) -> None:
+        """Make the connection's thread close the connection; `_join` waits for the end. Any thread may call this."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # the loop has ended before
-                self._loop.call_soon_threadsafe(self._begin_to_close, timeout, finished)
-
-    def _begin_to_close(self, timeout: float, finished: bool) -> None:
-        """Start to close, in the loop. Do nothing if the link has ended: the loop would end before the coroutine.
-
-        For the same reason the coroutine is created here, and not in the caller's thread.
-        """
-        if self._running is None or not self._running.done():
-            self._closing = asyncio.create_task(self._link.close(timeout, finished=finished))
+                begin = functools.partial(super()._begin_close, timeout, finished=finished)
+                self._loop.call_soon_threadsafe(begin)
 
     def _join(self, seconds: float | None) -> None:
         """Wait for the end of the connection's thread."""
@@ -192,7 +180,7 @@ class _ThreadedConnection(aio.Connection):
         connections = [connection for connection in _open if connection.broker is not None]
         deadline = time.monotonic() + CLOSE_SECONDS
         for connection in connections:
-            connection._ask_to_close(CLOSE_SECONDS, finished=False)
+            connection._begin_close(CLOSE_SECONDS, finished=False)
         for connection in connections:
             connection._join(max(0.0, deadline - time.monotonic()))
 
@@ -336,14 +324,7 @@ class Connection(_ContextWrapper[aio.Connection]):
     destination_exists = _method(aio.Connection.destination_exists, _run)
     unsubscribe = _method(aio.Connection.unsubscribe, _run)
     close = _method(aio.Connection.close, _run)
-
-    def begin_close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Begin to close the connection, and return at once. Does not block: a finalizer may call it, in any thread.
-
-        Otherwise the same as `close`, except that in auto mode the message received last is not acknowledged.
-        """
-        assert isinstance(self._wrapped, _ThreadedConnection)
-        self._wrapped.begin_close(timeout)
+    begin_close = _method(aio.Connection.begin_close, _unchanged)
 
     @property
     def broker(self) -> str | None:

@@ -46,6 +46,16 @@ def test_what_is_sent_arrives_and_is_acknowledged(broker_uri: str, queue: str) -
     play(broker_uri, scene)
 
 
+def test_a_close_that_has_begun_ends_a_wait(broker_uri: str, queue: str) -> None:
+    async def scene(connection: aio.Connection) -> None:
+        consumer = await connection.consumer(queue)
+        connection.begin_close()
+        with pytest.raises(ConnectionClosed):
+            await consumer.receive(PATIENCE)
+
+    play(broker_uri, scene)
+
+
 def test_a_closed_consumer_ends_an_iteration(broker_uri: str, queue: str) -> None:
     async def scene(connection: aio.Connection) -> None:
         consumer = await connection.consumer(queue, ack="client")
