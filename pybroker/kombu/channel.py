@@ -40,11 +40,11 @@ from pybroker.kombu.unacknowledged import UnacknowledgedMessages
 
 SCHEDULED_DELAY: Final = "AMQ_SCHEDULED_DELAY"
 DELAY_MIN_SECONDS: Final = 1.0
+"""A shorter delay is left to the worker, which waits for the rest of every delay."""
 
 _EMPTY_SECONDS: Final = 0.1
 """How long a queue must have no message to count as empty. ActiveMQ 5.17 may answer a pull that does not wait with
 nothing while it still pages messages in."""
-"""A shorter delay is left to the worker, which waits for the rest of every delay."""
 
 _log = logging.getLogger(__name__)
 
