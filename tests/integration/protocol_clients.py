@@ -371,7 +371,7 @@ class AmqpProtocolClient(ProtocolClient):
             self.connection.wait(lambda: False, timeout=0.01)
         except proton.Timeout:
             self.connection.close()
-        except proton.ConnectionException:  # it is lost, and proton's close is not made for that
+        except (proton.ConnectionException, AttributeError):  # it is lost: proton's close and timer do not expect that
             self.connection.container.process()  # closes the socket
 
 

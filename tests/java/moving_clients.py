@@ -86,7 +86,10 @@ class LaneRecord:
         for (early, _), (late, is_marked) in pairwise(deliveries):
             confirmations = [each for each in self.acknowledged[number] if early < each < late]
             if confirmations and not _overlap((early, confirmations[0]), outages):
-                yield f"{number} came again, after its acknowledgement was confirmed"
+                yield (
+                    f"{number} came again, after its acknowledgement was confirmed: first at {early} ns, "
+                    f"confirmed at {confirmations}, again at {late}; outages: {outages}"
+                )
             if not is_marked and not _overlap((early, late), unmarked):
                 yield f"{number} came again, unmarked"
 
