@@ -21,6 +21,10 @@ each, the first is committed, and the second is rolled back."""
 DUE_MILLIS = (4_000, 4_500, 6_000)
 """Messages that are scheduled so long before a kill are due when the next master serves, or soon afterwards."""
 
+REPORT_NANOSECONDS = 50_000_000
+"""How late the Java client may report an interruption: it forgets what it was to acknowledge first. An acknowledgement
+that returns in between has sent nothing."""
+
 Span = tuple[int, int]
 """Two times, in the nanoseconds of the clock that Java's `nanoTime` reads, too."""
 
@@ -85,7 +89,7 @@ class LaneRecord:
     ) -> Iterator[str]:
         for (early, _), (late, is_marked) in pairwise(deliveries):
             confirmations = [each for each in self.acknowledged[number] if early < each < late]
-            if confirmations and not _overlap((early, confirmations[0]), outages):
+            if confirmations and not _overlap((early, confirmations[0] + REPORT_NANOSECONDS), outages):
                 yield (
                     f"{number} came again, after its acknowledgement was confirmed: first at {early} ns, "
                     f"confirmed at {confirmations}, again at {late}; outages: {outages}"
