@@ -83,7 +83,7 @@ class Transport(Declaring):
         super().__init__(client, **options)
         self._loop: Any = None
         self._turn = 0
-        self._abandonment: weakref.finalize[Any, Transport] | None = None
+        self._finalizer: weakref.finalize[Any, Transport] | None = None
 
     # ------------------------------------------------------------ connecting
 
@@ -110,8 +110,8 @@ class Transport(Declaring):
         )
         self._process = os.getpid()
         # Celery drops the connection of a thread's results, without closing it, when the thread has ended.
-        self._abandonment = weakref.finalize(self, self._broker.begin_close)
-        self._abandonment.atexit = False  # the client closes its connections then
+        self._finalizer = weakref.finalize(self, self._broker.begin_close)
+        self._finalizer.atexit = False  # the client closes its connections then
         _connected.add(self)
         self.declarations = Declarations()
         self._broker.call_when_ended(self.wakeup.set)
@@ -156,8 +156,8 @@ class Transport(Declaring):
 
     def _let_go(self, seconds: float) -> None:
         broker, self._broker = self._broker, None
-        if self._abandonment is not None:
-            self._abandonment.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
         _connected.discard(self)
         self._leave_loop()
         self.forget_destinations()
