@@ -7,7 +7,6 @@ import asyncio
 import collections
 import contextlib
 import logging
-import os
 import random
 import resource
 import socket
@@ -49,6 +48,7 @@ from pybroker.broker.domain.replica.seals import CrcSeal
 from pybroker.errors import PybrokerError
 from pybroker.store.replica.receiver import ReceiverSettings
 from pybroker.transports.replica.handshake import MAGIC
+from tests.descriptors import targets
 from tests.replicas import FOLLOWER, MASTER, MasterNode, follower, trace
 
 FRAMES_OF_A_CONNECTION = 8
@@ -233,8 +233,7 @@ async def attack_master(root: Path, count: int, seed: int, *, secret: bytes = b"
 
 def _open_files() -> int:
     """Return how many data files this process has open."""
-    paths = (os.path.realpath(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd"))  # noqa: PTH208
-    return sum(path.endswith(".log") for path in paths)
+    return sum(path.endswith(".log") for path in targets())
 
 
 async def _attack_once(

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from pybroker.client.errors import Timeout, TransactionInDoubt, TransactionRolledBack
 from pybroker.client.messages import Message
 from pybroker.client.sync import Connection
 from pybroker.testing import Cluster
 from pybroker.testing.process import State
+from tests.descriptors import targets
 
 KILL_SECONDS = float(os.environ.get("PYBROKER_KILL_SECONDS", "6"))
 """Seconds of kills in each of the tests; 600 for ten minutes."""
@@ -166,15 +166,7 @@ def nothing_left(*, sockets: bool = True) -> Iterator[None]:
 
 
 def _sockets() -> set[str]:
-    links = set()
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            link = str(entry.readlink())
-        except FileNotFoundError:  # the directory's own descriptor
-            continue
-        if link.startswith("socket:"):
-            links.add(link)
-    return links
+    return {each for each in targets() if each.startswith("socket:")}
 
 
 class Order:

@@ -42,6 +42,7 @@ from pybroker.broker.domain.security import User
 from pybroker.client.errors import ClientError, UntrustedBroker, UnusableURI
 from pybroker.security import hashes, users_toml
 from pybroker.security.accounts import Account
+from tests.descriptors import targets
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.openwire_client import OpenWireClient
 from tests.integration.stomp_client import Disconnected, StompClient
@@ -376,10 +377,7 @@ def test_cve_2026_45505_clients_cannot_add_connectors(serve: Callable[..., Servi
 def test_cve_2020_13920_nothing_else_listens(serve: Callable[..., Serving]) -> None:
     """JMX opened an RMI registry without a login (2020-11998). A broker listens on the ports of its settings alone."""
     broker = serve()
-    inodes = set()
-    for each in Path(f"/proc/{broker.process.process.pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            inodes.add(str(each.readlink()).removeprefix("socket:[").rstrip("]"))
+    inodes = {each.removeprefix("socket:[").rstrip("]") for each in targets(broker.process.process.pid)}
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     listening = {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and row[9] in inodes}
     assert listening == set(broker.ports)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.descriptors import targets
 from tests.integration.cluster import BrokerProcess, Pair, free_port
 from tests.integration.stomp_client import StompClient
 
@@ -120,8 +121,7 @@ def test_it_holds_no_descriptor_of_the_node(start: Start) -> None:
     broker = start("--health", "0")
     broker.wait_for("listening on")
     wait_for(health_port(broker), "/master", (200, "master"))
-    held = [str(each.readlink()) for each in Path(f"/proc/{process_of(broker)}/fd").iterdir()]
-    assert [each for each in held if each.startswith("/") and each != "/dev/null"] == []
+    assert [each for each in targets(process_of(broker)) if each.startswith("/") and each != "/dev/null"] == []
     environment = Path(f"/proc/{process_of(broker)}/environ").read_bytes().split(b"\0")
     assert not [each for each in environment if each.startswith(b"PYBROKER_")]
 

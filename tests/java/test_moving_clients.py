@@ -4,15 +4,16 @@ import pytest
 
 from tests.java.moving_clients import LaneRecord, Span
 
-OUTAGE, LATER = (100, 200), (400, 500)
+SECOND = 1_000_000_000
+OUTAGE, LATER = (100 * SECOND, 200 * SECOND), (400 * SECOND, 500 * SECOND)
 
 
 def faults(*events: str, producer: Span = LATER, unmarked: tuple[Span, ...] = ()) -> list[str]:
-    """Return the faults of a lane whose consumer has lost its connection once, at `OUTAGE`."""
+    """Return the faults of a lane whose consumer lost its connection at `OUTAGE`; events begin with seconds."""
     lane = LaneRecord()
     for event in events:
         moment, word, *rest = event.split()
-        lane.record(int(moment), word, rest)
+        lane.record(round(float(moment) * SECOND), word, rest)
     return list(lane.faults({"producer": [producer], "consumer": [OUTAGE]}, unmarked))
 
 
@@ -35,13 +36,20 @@ SENT = ("10 confirmed 1 1", "11 confirmed 2 2")
     ids=["lost", "order", "transaction", "acknowledged", "unmarked", "rolled back"],
 )
 def test_a_fault_is_found(events: list[str], fault: str) -> None:
-    assert faults(*events) == [fault]
+    [found] = faults(*events)
+    assert found.startswith(fault)
 
 
 def test_redelivery_in_a_failover_is_no_fault() -> None:
     events = (*SENT, "20 received 1 false", "21 received 2 false", "22 again 2", "210 received 2 true")
     assert faults(*events, "220 acknowledged 2", "221 acknowledged 1") == []
     assert faults(SENT[0], "20 received 1 false", "205 acknowledged 1", "210 received 1 true") == []
+
+
+@pytest.mark.parametrize(("acknowledged", "count"), [("99.96", 0), ("99.9", 1)])
+def test_an_interruption_may_be_reported_late(acknowledged: str, count: int) -> None:
+    events = (SENT[0], "20 received 1 false", f"{acknowledged} acknowledged 1", "210 received 1 true")
+    assert len(faults(*events)) == count
 
 
 def test_a_broker_that_does_not_mark_is_allowed_its_failover_alone() -> None:
@@ -59,7 +67,6 @@ def test_a_send_without_its_answer_may_be_delivered_twice() -> None:
         "215 confirmed 2 2",
     )
     assert faults("91 received 1 false", *events, producer=OUTAGE) == []
-    assert faults("91 received 1 false", *events) == [
-        "2 came again, after its acknowledgement was confirmed",
-        "2 came again, unmarked",
-    ]
+    came_again, unmarked = faults("91 received 1 false", *events)
+    assert came_again.startswith("2 came again, after its acknowledgement was confirmed")
+    assert unmarked == "2 came again, unmarked"

@@ -19,6 +19,7 @@ from pybroker.broker.domain.errors import ConfigError, LockError, LockNotHeld, S
 from pybroker.locks import file, flock
 from pybroker.locks.file import UNKNOWN_PID, FileLock, holder, is_locked
 from pybroker.locks.flock import FlockLock
+from tests.descriptors import targets
 
 NOW_MS = 1_700_000_000_000
 LIMIT_SECONDS = 20  # far beyond anything that works
@@ -67,13 +68,7 @@ def helper_threads(path: Path) -> list[threading.Thread]:
 
 
 def descriptors_of(path: Path) -> int:
-    def target(entry: Path) -> str:
-        try:
-            return str(entry.readlink())
-        except FileNotFoundError:  # the descriptor that lists the directory
-            return ""
-
-    return sum(target(entry).removesuffix(" (deleted)") == str(path) for entry in Path("/proc/self/fd").iterdir())
+    return sum(each.removesuffix(" (deleted)") == str(path) for each in targets())
 
 
 # ---------------------------------------------------------------- the file
