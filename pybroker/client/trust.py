@@ -1,4 +1,4 @@
-"""TLS errors that mean a lack of trust in a certificate, after which another attempt does not help.
+"""What TLS errors mean: a lack of trust in a certificate, after which another attempt does not help, or another port.
 
 Source: RFC 8446, Alert Protocol; the names of the reasons are OpenSSL's.
 """
@@ -8,12 +8,15 @@ import socket
 import ssl
 from typing import Any, Final
 
-from pybroker.client.errors import UntrustedBroker
+from pybroker.client.errors import ConnectionLost, UntrustedBroker
 
 _REFUSED: Final = re.compile(
     r"ALERT_(BAD_|UNSUPPORTED_)?CERTIFICATE|ALERT_UNKNOWN_CA|ALERT_ACCESS_DENIED|ALERT_HANDSHAKE_FAILURE"
 )
 """The alerts of a broker that requires a certificate and does not accept the client's."""
+
+_NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+"""Bytes that are no record of TLS; the names differ between versions of OpenSSL."""
 
 _ALERT_SECONDS: Final = 1.0
 """The wait for an alert: with TLS 1.3 a broker refuses a client's certificate only after the handshake."""
@@ -28,6 +31,14 @@ def untrusted(error: BaseException, address: str) -> UntrustedBroker | None:
     else:
         return None
     return cause
+
+
+def explained(error: ssl.SSLError, address: str) -> ConnectionLost | UntrustedBroker | None:
+    """Return the error that says what a connection attempt's means; None if it says so itself."""
+    if error.reason in _NOT_TLS:
+        text = f"{address} answers without TLS: use the broker's port for TLS, or a scheme without TLS here"
+        return ConnectionLost(text, address=address)
+    return untrusted(error, address)
 
 
 def client_context(

@@ -14,7 +14,7 @@ from pybroker import blocking
 from pybroker.client.conversation import Conversation, Ended
 from pybroker.client.errors import ClientError, ConnectionLost
 from pybroker.client.pending import Callbacks
-from pybroker.client.trust import untrusted
+from pybroker.client.trust import explained
 from pybroker.client.uri import Address
 
 
@@ -141,7 +141,7 @@ class Dialler:
 
         Raises:
             OSError: the broker cannot be reached.
-            ConnectionLost: the broker did not answer in time.
+            ConnectionLost: the broker did not answer in time, or did so without TLS.
             UntrustedBroker: TLS verification failed.
         """
         limit = address.options.connection_timeout_seconds
@@ -150,7 +150,7 @@ class Dialler:
             async with asyncio.timeout(seconds if seconds < inf else None):
                 wire = await self._connect(address)
         except ssl.SSLError as error:
-            cause = untrusted(error, str(address))
+            cause = explained(error, str(address))
             if cause is None:
                 raise
             raise cause from error

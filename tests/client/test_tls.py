@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pybroker.client import UntrustedBroker, connect
+from pybroker.client import BrokerMissing, UntrustedBroker, connect
 from tests.integration.cluster import BrokerProcess, free_port
 
 PATIENCE = 30.0
@@ -44,6 +44,17 @@ def test_a_broker_is_trusted_only_with_its_authority(tmp_path: Path) -> None:
         for uri in (f"failover:(ssl://127.0.0.1:{port})", f"failover:(ssl://localhost:{port})"):
             with pytest.raises(UntrustedBroker):
                 connect(uri, timeout=PATIENCE, ssl_context=context if "localhost" in uri else None)
+
+
+@pytest.mark.parametrize("scheme", ["ssl", "stomp+ssl"])
+@pytest.mark.parametrize("kind", ["stomp", "openwire"])
+def test_a_port_without_tls_is_named(scheme: str, kind: str) -> None:
+    ports = {"stomp": free_port(), "openwire": free_port()}
+    node = BrokerProcess("memory:", name="a", port=ports["stomp"], extra=("--openwire", str(ports["openwire"])))
+    with contextlib.closing(node) as broker:
+        broker.wait_for("listening on")
+        with pytest.raises(BrokerMissing, match=f"ssl://127.0.0.1:{ports[kind]}: answers without TLS: use"):
+            connect(f"{scheme}://127.0.0.1:{ports[kind]}", timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
