@@ -19,7 +19,7 @@ from pybroker.management.mbean_clients import (
     TOPIC_SUBSCRIPTION,
 )
 from pybroker.management.mbean_destinations import QUEUE, TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC
-from pybroker.management.mbean_networks import NETWORK_BRIDGE, NETWORK_CONNECTOR
+from pybroker.management.mbean_networks import INCOMING_BRIDGE, NETWORK_BRIDGE, NETWORK_CONNECTOR
 from pybroker.management.mbeans import PAIR, BrokerPicture, MBean, MBeanKind
 from pybroker.management.object_names import DOMAIN, ObjectName, encoded
 from pybroker.management.snapshots import Snapshots
@@ -43,6 +43,7 @@ KINDS: Final[Sequence[MBeanKind]] = (
     CONNECTOR,
     NETWORK_CONNECTOR,
     NETWORK_BRIDGE,
+    INCOMING_BRIDGE,
 )
 
 _DIRECT_MAX: Final = 10
@@ -78,6 +79,7 @@ class Catalogue:
             connections=await there.connections.get() if "connections" in rows else (),
             network_connectors=await there.network_connectors.get() if "network_connectors" in rows else (),
             bridges=await there.bridges.get() if "bridges" in rows else (),
+            incoming_bridges=await there.incoming_bridges.get() if "incoming_bridges" in rows else (),
             pair=pair,
         )
 

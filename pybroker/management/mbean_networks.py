@@ -3,7 +3,11 @@
 ```text
 connector=networkConnectors,networkConnectorName=NAME
 connector=networkConnectors,networkConnectorName=NAME,networkBridge=ADDRESS
+connector=duplexNetworkConnectors,networkConnectorName=NAME,networkBridge=ADDRESS
 ```
+
+The last ones are the duplex bridges that other brokers have opened to this one. ActiveMQ names their connector `#0`,
+`#1` and so on; here it has the name that the other broker gave it.
 
 Source: ActiveMQ 5.17, `NetworkConnectorViewMBean`, `NetworkBridgeViewMBean`, `BrokerMBeanSupport`.
 """
@@ -11,12 +15,13 @@ Source: ActiveMQ 5.17, `NetworkConnectorViewMBean`, `NetworkBridgeViewMBean`, `B
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pybroker.broker.domain.network.rows import UP, BridgeRow, NetworkConnectorRow
+from pybroker.broker.domain.network.rows import UP, BridgeRow, IncomingBridgeRow, NetworkConnectorRow
 from pybroker.management.mbean_names import Keys
 from pybroker.management.mbeans import Attribute, BrokerPicture, MBeanKind, column, computed, constant
 from pybroker.management.object_names import encoded
 
 _STRING: Final = "java.lang.String"
+_DUPLEX: Final = "duplexNetworkConnectors"
 _HIDDEN: Final = "*****"
 _FLAGS: Final = {
     "Duplex": "duplex",
@@ -48,6 +53,16 @@ def _bridge_names(picture: BrokerPicture, row: BridgeRow) -> Sequence[Keys]:
     return ({**_keys(row.connector), "networkBridge": encoded(row.remote_address)},)
 
 
+def _incoming_names(picture: BrokerPicture, row: IncomingBridgeRow) -> Sequence[Keys]:
+    address = encoded(f"tcp://{row.address}")
+    return ({"connector": _DUPLEX, "networkConnectorName": encoded(row.connector), "networkBridge": address},)
+
+
+def _is_duplex(picture: BrokerPicture, row: Any) -> bool:
+    """Return True if messages go both ways; names of a bridge whose messages are refused are anyone's."""
+    return isinstance(row, IncomingBridgeRow) and row.is_duplex and not row.problem
+
+
 def _is_up(picture: BrokerPicture, row: Any) -> bool:
     return isinstance(row, BridgeRow) and row.state == UP
 
@@ -64,6 +79,16 @@ _CONNECTOR: Final[Mapping[str, Attribute]] = {
     "RemoteUserName": computed(_STRING, lambda row: row.remote_user_name or None),
 }
 
+_BRIDGE: Final[Mapping[str, Attribute]] = {
+    "LocalAddress": Attribute(type=_STRING, value=lambda picture, row: f"vm://{picture.overview['broker_name']}"),
+    "RemoteBrokerName": column(_STRING, "remote_name"),
+    "RemoteBrokerId": column(_STRING, "remote_id"),
+    "LocalBrokerName": Attribute(type=_STRING, value=lambda picture, row: picture.overview["broker_name"]),
+    "EnqueueCounter": column("long", "sent"),
+    "DequeueCounter": column("long", "forwarded"),
+    "ReceivedCounter": column("long", "received"),
+}
+
 NETWORK_CONNECTOR: Final = MBeanKind(
     class_name="NetworkConnectorView",
     description="A connector to other brokers.",
@@ -78,17 +103,25 @@ NETWORK_BRIDGE: Final = MBeanKind(
     description="A bridge to another broker that is up.",
     keys={"connector": "networkConnectors", "networkConnectorName": None, "networkBridge": None},
     attributes={
-        "LocalAddress": Attribute(type=_STRING, value=lambda picture, row: f"vm://{picture.overview['broker_name']}"),
+        **_BRIDGE,
         "RemoteAddress": column(_STRING, "remote_address"),
-        "RemoteBrokerName": column(_STRING, "remote_name"),
-        "RemoteBrokerId": column(_STRING, "remote_id"),
-        "LocalBrokerName": Attribute(type=_STRING, value=lambda picture, row: picture.overview["broker_name"]),
-        "EnqueueCounter": column("long", "sent"),
-        "DequeueCounter": column("long", "forwarded"),
-        "ReceivedCounter": column("long", "received"),
         "CreatedByDuplex": constant("boolean", False),
     },
     rows="bridges",
     selects=_is_up,
     names=_bridge_names,
+)
+
+INCOMING_BRIDGE: Final = MBeanKind(
+    class_name="NetworkBridgeView",
+    description="A duplex bridge that another broker has opened to this one.",
+    keys={"connector": _DUPLEX, "networkConnectorName": None, "networkBridge": None},
+    attributes={
+        **_BRIDGE,
+        "RemoteAddress": computed(_STRING, lambda row: f"tcp://{row.address}"),
+        "CreatedByDuplex": constant("boolean", True),
+    },
+    rows="incoming_bridges",
+    selects=_is_duplex,
+    names=_incoming_names,
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from pybroker.broker.domain.network.rows import BridgeRow, NetworkConnectorRow
+from pybroker.broker.domain.network.rows import BridgeRow, IncomingBridgeRow, NetworkConnectorRow
 from pybroker.broker.domain.node_requests import (
     ConnectionRow,
     ConsumerRow,
@@ -44,6 +44,7 @@ class BrokerPicture:
         connections: the connections.
         network_connectors: the network connectors.
         bridges: their bridges.
+        incoming_bridges: those that other brokers have opened.
         pair: the state of the pair, on a standby too; see `app.ha_state`.
     """
 
@@ -55,6 +56,7 @@ class BrokerPicture:
     connections: Sequence[ConnectionRow] = ()
     network_connectors: Sequence[NetworkConnectorRow] = ()
     bridges: Sequence[BridgeRow] = ()
+    incoming_bridges: Sequence[IncomingBridgeRow] = ()
     pair: Mapping[str, Any] | None = None
 
     @property

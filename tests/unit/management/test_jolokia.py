@@ -19,6 +19,7 @@ from tests.unit.management.simulated import row, site
 
 BROKER = "org.apache.activemq:type=Broker,brokerName=B"
 NETWORK = ",connector=networkConnectors,networkConnectorName=hub"
+DUPLEX = ",connector=duplexNetworkConnectors,networkConnectorName=in,networkBridge=tcp_!/!/10.0.0.7_5000"
 ORDERS = f"{BROKER},destinationType=Queue,destinationName=ORDERS"
 CANONICAL = "org.apache.activemq:brokerName=B,destinationName=ORDERS,destinationType=Queue,type=Broker"
 
@@ -119,9 +120,13 @@ def test_hawtio_asks_for_version_search_and_list() -> None:
 # ---------------------------------------------------------------- values
 
 
+def test_incoming_bridges_that_are_duplex_and_not_refused_have_an_mbean() -> None:
+    assert len(value("/search/org.apache.activemq:connector=duplexNetworkConnectors,*")) == 1
+
+
 def test_every_attribute_can_be_read() -> None:
     found = value("/read/*:*")
-    assert len(found) == 21
+    assert len(found) == 22
     for each in KINDS:
         assert any(set(attributes) == set(each.attributes) for attributes in found.values()), each.class_name
 
@@ -134,6 +139,10 @@ def test_every_attribute_can_be_read() -> None:
         (f"{NETWORK},networkBridge=tcp_!/!/h_1", "RemoteBrokerName", "far"),
         (f"{NETWORK},networkBridge=tcp_!/!/h_1", "EnqueueCounter", 12),
         (f"{NETWORK},networkBridge=tcp_!/!/h_1", "DequeueCounter", 10),
+        (DUPLEX, "RemoteAddress", "tcp://10.0.0.7:5000"),
+        (DUPLEX, "RemoteBrokerId", "ID:o"),
+        (DUPLEX, "ReceivedCounter", 34),
+        (DUPLEX, "CreatedByDuplex", True),
         ("", "Slave", False),
         ("", "TransportConnectors", {"openwire": "tcp://127.0.0.1:61616", "stomp": "stomp://127.0.0.1:61613"}),
         ("", "TransportConnectors/stomp", "stomp://127.0.0.1:61613"),
