@@ -126,12 +126,6 @@ class PahoCounting(CountingClient):
     def is_done(self) -> bool:
         return super().is_done() and not self._open
 
-    def stop(self) -> None:
-        self.stopping.set()
-        if not self.is_publisher:
-            self._client.disconnect()
-        super().stop()
-
     def work(self, port: int) -> None:
         try:
             self._client.connect("127.0.0.1", port, keepalive=_KEEP_ALIVE_SECONDS, **self._options)
@@ -139,7 +133,9 @@ class PahoCounting(CountingClient):
             self.pause.wait(_RETRY_SECONDS)
         else:
             while self._client.loop(timeout=_LOOK_SECONDS) == MQTTErrorCode.MQTT_ERR_SUCCESS:
-                if self.is_publisher and self._client.is_connected():
+                if self.is_done():
+                    self._client.disconnect()
+                elif self.is_publisher and self._client.is_connected():
                     self._fill()
 
     def _connected(self, _client: object, _data: object, flags: Any, reason: Any, _properties: object) -> None:
@@ -154,8 +150,6 @@ class PahoCounting(CountingClient):
 
     def _confirmed(self, identifier: int) -> None:
         self.confirmed.add(self._open.pop(identifier))
-        if self.is_done():
-            self._client.disconnect()
 
     def _fill(self) -> None:
         while len(self._open) < WINDOW and self._number < self.due() and not self.stopping.is_set():
