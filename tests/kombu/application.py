@@ -68,10 +68,10 @@ class Application:
         return self._imported
 
     def runs(self) -> list[Run]:
-        """Return the runs that have ended."""
+        """Return the runs that have ended; a last line without its end is still being written."""
         if not self.path.exists():
             return []
-        rows = [line.split() for line in self.path.read_text().splitlines()]
+        rows = [line.split() for line in self.path.read_text().rpartition("\n")[0].splitlines()]
         return [Run(int(row[0]), float(row[1]), row[2] == "1", row[3]) for row in rows]
 
     def wait(self, count: int, *, seconds: float = PATIENCE) -> list[Run]:

@@ -230,6 +230,7 @@ def test_a_child_forked_under_load_opens_its_own_connection(url, name):
                 failures.append(error)
 
         threads = [threading.Thread(target=each) for each in (work, work, acknowledge)]
+        *publishing, acknowledging = threads
         for thread in threads:
             thread.start()
         for number in range(8):
@@ -247,8 +248,10 @@ def test_a_child_forked_under_load_opens_its_own_connection(url, name):
                     os._exit(1)
             assert os.waitpid(child, 0)[1] == 0
         stop.set()
-        for thread in threads:
+        for thread in publishing:
             thread.join()
+        publish(channel, "", name, "last", delivery_mode=1)  # or the other one might wait for a message in vain
+        acknowledging.join()
         assert failures == []
         mine = drain(channel, consume(channel, f"{name}.children", "children", no_ack=True), 8)
         assert sorted(bodies(mine)) == [str(number) for number in range(8)]

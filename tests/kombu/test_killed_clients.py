@@ -64,9 +64,10 @@ def test_the_queues_of_a_killed_client_are_removed(tmp_path):
             assert process.stdout is not None
             results, replies, events = (process.stdout.readline().strip() for _ in range(3))
             assert process.stdout.readline() == "ready\n"
-            client.send(f"queue://{results}", "of a task", persistent=False, ttl=1)  # never read
-            assert client.destination_exists(f"queue://{results}")
-            assert client.destination_exists(f"queue://{events}")
+            with client.consumer(f"queue://{results}", selector="never = 'matches'"):  # keeps it until it was seen
+                client.send(f"queue://{results}", "of a task", persistent=False, ttl=1)  # never read
+                assert client.destination_exists(f"queue://{results}")
+                assert client.destination_exists(f"queue://{events}")
             process.kill()
         wait, deadline = threading.Event(), time.monotonic() + 60
         for name in (results, replies, events):
