@@ -253,7 +253,7 @@ class TestFailover:
         assert json.loads(output) == {"sent": count, "confirmed": count}, errors
         assert b"the broker is lost" in errors
         assert b"connected again" in errors
-        found = done("consume", "--url", pair.uri, name, "--count", str(count), "--idle", "5s")
+        found = done("consume", "--url", pair.uri, name, "--count", str(count), "--idle", "30s")
         assert [int(line) for line in found.splitlines()] == list(range(count))
 
     def test_failure_reports_how_much_is_confirmed(self) -> None:

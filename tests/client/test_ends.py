@@ -38,7 +38,7 @@ def count(consumer: Consumer) -> int:
     received = 0
     with contextlib.suppress(Timeout):
         while True:
-            consumer.receive(0.5 if received == COUNT else 5)
+            consumer.receive(0.5 if received == COUNT else PATIENCE)
             received += 1
     return received
 
@@ -71,7 +71,7 @@ for _ in range(3):
     consumer.receive(10)
 """)
         with connection.consumer("queue://EXIT") as consumer:
-            assert consumer.receive(5).redelivered
+            assert consumer.receive(PATIENCE).redelivered
             with pytest.raises(Timeout):
                 consumer.receive(0.5)
 
@@ -120,10 +120,14 @@ def test_an_interrupted_receive_leaves_the_message_to_others(broker: Broker) -> 
     with connect(broker.uri) as connection:
         pulling = connection.consumer("queue://LEFT", prefetch=0)
         before = signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+
+        def receive() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            pulling.receive(PATIENCE)
+
         try:
             with pytest.raises(KeyboardInterrupt):
-                pulling.receive(PATIENCE)
+                receive()
         finally:
             signal.signal(signal.SIGALRM, before)
         connection.send("queue://LEFT", "x")
