@@ -246,6 +246,18 @@ abstract class Area {
         return bodies;
     }
 
+    /** All messages, with all patience for a number of them that must come. */
+    static List<Message> all(MessageConsumer consumer, int least) throws JMSException {
+        List<Message> came = new ArrayList<>();
+        while (true) {
+            Message message = came.size() < least ? consumer.receive(PATIENCE) : next(consumer, SILENCE);
+            if (message == null) {
+                return came;
+            }
+            came.add(message);
+        }
+    }
+
     static boolean silent(MessageConsumer consumer) throws JMSException {
         return next(consumer, SILENCE) == null;
     }

@@ -27,8 +27,8 @@ public final class Statistics extends Area {
             "size", "enqueueCount", "dequeueCount", "dispatchCount", "inflightCount", "expiredCount", "consumerCount",
             "producerCount");
 
-    /** The answers to a request, which may have properties. */
-    private List<Message> ask(Destination destination, String... properties) throws JMSException {
+    /** The answers to a request, which may have properties; with all patience for a number of them that must come. */
+    private List<Message> ask(int least, Destination destination, String... properties) throws JMSException {
         Session session = auto(connect());
         TemporaryQueue answers = session.createTemporaryQueue();
         MessageConsumer consumer = session.createConsumer(answers);
@@ -39,15 +39,11 @@ public final class Statistics extends Area {
             request.setBooleanProperty(property, true);
         }
         session.createProducer(destination).send(request);
-        List<Message> came = new ArrayList<>();
-        for (Message answer; (answer = next(consumer, SILENCE)) != null; ) {
-            came.add(answer);
-        }
-        return came;
+        return all(consumer, least);
     }
 
     private MapMessage askOne(Destination destination, String... properties) throws JMSException {
-        List<Message> came = ask(destination, properties);
+        List<Message> came = ask(1, destination, properties);
         if (came.size() != 1) {
             throw new AssertionError(came.size() + " answers");
         }
@@ -112,7 +108,7 @@ public final class Statistics extends Area {
     public Object countsOfATransaction() throws Exception {
         Session session = transacted(connect());
         send(session, queue(), "a", "b");
-        Object before = ask(about(queue())).size();
+        Object before = ask(1, about(queue())).size();
         session.commit();
         Object after = chosen(askOne(about(queue())), COUNTS);
         session.createConsumer(queue()).receive(PATIENCE);
@@ -180,12 +176,12 @@ public final class Statistics extends Area {
         fill(queue("a"), 1);
         fill(queue("b"), 1);
         List<Object> names = new ArrayList<>();
-        for (Message answer : ask(about(queue("*")))) {
+        for (Message answer : ask(2, about(queue("*")))) {
             names.add(((MapMessage) answer).getString("destinationName"));
         }
         names.sort(null);
-        return facts("names", names, "beginning", ask(about(queue("x>"))).size(), "unknown",
-                ask(about(queue("none"))).size());
+        return facts("names", names, "beginning", ask(0, about(queue("x>"))).size(), "unknown",
+                ask(0, about(queue("none"))).size());
     }
 
     public Object withoutADot() throws Exception {
@@ -195,15 +191,15 @@ public final class Statistics extends Area {
 
     public Object inAnotherCase() throws Exception {
         fill(queue(), 1);
-        return ask(new ActiveMQQueue((OF_DESTINATION + ".").toLowerCase() + named(""))).size();
+        return ask(0, new ActiveMQQueue((OF_DESTINATION + ".").toLowerCase() + named(""))).size();
     }
 
     public Object endOfTheList() throws Exception {
         fill(queue(), 1);
-        List<Message> byProperty = ask(about(queue()), END);
-        List<Message> byName = ask(new ActiveMQQueue(OF_DESTINATION + "." + named("") + END));
+        List<Message> byProperty = ask(2, about(queue()), END);
+        List<Message> byName = ask(2, new ActiveMQQueue(OF_DESTINATION + "." + named("") + END));
         return facts("by property", byProperty.size(), "last", types((MapMessage) byProperty.get(1)), "by name",
-                byName.size(), "of nothing", ask(about(queue("none")), END).size());
+                byName.size(), "of nothing", ask(1, about(queue("none")), END).size());
     }
 
     /** ActiveMQ tells when it got the message, pybroker when the client says that it has sent it. */
@@ -225,7 +221,7 @@ public final class Statistics extends Area {
         Connection connection = connect("jms.prefetchPolicy.all=3");
         work(queue(), client(connection).createConsumer(queue(), "JMSPriority > 2"));
         awaitBroker(connection);
-        for (Message answer : ask(new ActiveMQQueue(PREFIX + "Subscription"))) {
+        for (Message answer : ask(1, new ActiveMQQueue(PREFIX + "Subscription"))) {
             MapMessage map = (MapMessage) answer;
             if (named("").equals(map.getString("destinationName"))) {
                 return facts("types", types(map), "correlation id", answer.getJMSCorrelationID(), "values",
@@ -241,7 +237,7 @@ public final class Statistics extends Area {
         Connection connection = identified(named("client"));
         auto(connection).createDurableSubscriber(topic(), "s");
         awaitBroker(connection);
-        for (Message answer : ask(new ActiveMQQueue(PREFIX + "Subscription"))) {
+        for (Message answer : ask(0, new ActiveMQQueue(PREFIX + "Subscription"))) {
             if (named("").equals(((MapMessage) answer).getString("destinationName"))) {
                 return "found";
             }

@@ -1,8 +1,8 @@
 """Clients that show certificates: the same files and key stores have the same outcomes with ActiveMQ's JAAS plugins."""
 
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ import pytest
 
 from tests.integration.activemq_broker import ActiveMQProcess
 from tests.integration.cluster import free_port
-from tests.integration.stomp_client import Disconnected, Frame, StompClient
+from tests.integration.stomp_client import Disconnected, StompClient
 from tests.java.checks import Outcomes, Programs, compare
 from tests.java.installations import FollowedBroker
+from tests.java.refusals import answered, logging_in
 from tests.java.stores import Issuer, subject
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(300)]
@@ -239,28 +240,13 @@ def test_a_stomp_client_with_a_certificate(
             assert answer.command == ("RECEIPT" if queue == may_send else "ERROR")
 
 
-@contextmanager
-def _answered(served: Served, connect: Callable[[], StompClient]) -> Iterator[tuple[StompClient, Frame]]:
-    """Yield a client and its first frame; a stock broker that refuses it may close before the ERROR has left."""
-    for left in reversed(range(5)):
-        with closing(connect()) as client:
-            try:
-                frame = client.read()
-            except Disconnected:
-                if served.broker != "activemq" or not left:
-                    raise
-                continue
-            yield client, frame
-            return
-
-
 @pytest.mark.parametrize("login", [{}, {"login": "u", "passcode": "right"}], ids=["certificate", "with a password"])
 @pytest.mark.parametrize("certificate", ["other", "worker-long", ""])
 def test_a_refused_stomp_client(served: Served, certificate: str, login: dict[str, str]) -> None:
     if served.variant == "need" and not certificate:
         _expect_no_handshake(served, certificate)
         return
-    with _answered(served, lambda: served.client(certificate, **login)) as (client, frame):
+    with answered(served.broker, lambda: served.client(certificate, **login)) as (client, frame):
         text = unknown(_REFUSED[certificate], login.get("login", "null")) if certificate else NO_CERTIFICATE
         assert (frame.command, frame.headers["message"], frame.body.decode()) == ("ERROR", text, text)
         assert frame.headers["content-type"] == "text/plain"
@@ -288,11 +274,6 @@ def _expect_no_handshake(served: Served, certificate: str) -> None:
     ],
 )
 def test_a_listener_without_tls(served: Served, login: dict[str, str], dual: str) -> None:
-    def connect() -> StompClient:
-        client = StompClient(served.plain, is_connected=False)
-        client.send("CONNECT", b"", accept_version="1.2", host="h", **login)
-        return client
-
-    with _answered(served, connect) as (_, frame):
+    with answered(served.broker, lambda: logging_in(served.plain, **login)) as (_, frame):
         outcome = frame.headers.get("message", frame.command)
         assert outcome == (dual if served.variant == "dual" else NO_CERTIFICATE)

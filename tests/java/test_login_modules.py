@@ -3,20 +3,29 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.integration.activemq_broker import ActiveMQProcess
 from tests.integration.cluster import free_port
-from tests.integration.stomp_client import StompClient
 from tests.java.checks import Programs
 from tests.java.installations import FollowedBroker
+from tests.java.refusals import answered, logging_in
 from tests.ldap_server import BASE, SERVICE, SERVICE_PASSWORD, LdapServer
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.component("slapd"), pytest.mark.timeout(300)]
 
-Run = Callable[[Sequence[str], str], int]
-"""Starts either broker by the modules of a login.config, and by pybroker's settings; returns its port for STOMP."""
+
+class Served(NamedTuple):
+    """A broker: "pybroker" or "activemq", and its port for STOMP."""
+
+    kind: str
+    port: int
+
+
+Run = Callable[[Sequence[str], str], Served]
+"""Starts either broker by the modules of a login.config, and by pybroker's settings."""
 
 RULES = {"EVERY": "*", "ORDERS": "orders", "STAFF": "staff", "REMOTE": "remote", "GUESTS": "guests"}
 """Queues, and the group that may send there."""
@@ -38,7 +47,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def run(kind: str, programs: Programs, tmp_path: Path) -> Iterator[Run]:
     with ExitStack() as brokers:
 
-        def run(modules: Sequence[str], settings: str) -> int:
+        def run(modules: Sequence[str], settings: str) -> Served:
             if kind == "activemq":
                 configuration = tmp_path / "login.config"
                 configuration.write_text("test {\n" + "\n".join(modules) + "\n};\n")
@@ -47,7 +56,7 @@ def run(kind: str, programs: Programs, tmp_path: Path) -> Iterator[Run]:
                 policies = [f"jaas={configuration}", *rules, advisories]
                 other = ActiveMQProcess(programs.class_path, tmp_path / "data", policies=policies)
                 brokers.enter_context(closing(other)).wait()
-                return other.stomp
+                return Served(kind, other.stomp)
             rules_file, file = tmp_path / "rules.toml", tmp_path / "broker.toml"
             rules_file.write_text(
                 "\n".join(f'[[rules]]\nqueue = "{q}"\nwrite = ["{g}"]\nadmin = ["{g}"]' for q, g in RULES.items())
@@ -58,17 +67,15 @@ def run(kind: str, programs: Programs, tmp_path: Path) -> Iterator[Run]:
             broker = FollowedBroker("memory:", name="a", port=port, extra=extra)
             brokers.callback(broker.close)
             broker.wait_for("listening on")
-            return port
+            return Served(kind, port)
 
         yield run
 
 
-def outcome(port: int, *login: str) -> str:
+def outcome(served: Served, *login: str) -> str:
     """Return the queues to which a client may send, or the refusal of its login."""
     headers = dict(zip(("login", "passcode"), login, strict=False))
-    with closing(StompClient(port, is_connected=False)) as client:
-        client.send("CONNECT", b"", accept_version="1.2", host="h", **headers)
-        frame = client.read()
+    with answered(served.kind, lambda: logging_in(served.port, **headers)) as (client, frame):
         if frame.command == "ERROR":
             return frame.headers["message"]
         may = [
@@ -107,23 +114,23 @@ def ldap_of_both(server: LdapServer, tmp_path: Path, **options: str) -> tuple[st
 
 def test_logins_by_ldap(run: Run, kind: str, server: LdapServer, tmp_path: Path) -> None:
     module, table = ldap_of_both(server, tmp_path)
-    port = run([module], table)
-    assert outcome(port, "alice", "sesame") == "EVERY ORDERS"
-    assert outcome(port, "ALICE", "sesame") == "EVERY ORDERS"
-    assert outcome(port, "bob", "open") == "EVERY"
-    assert outcome(port, "star*(name)\\", "shine") == ("EVERY" if kind == "pybroker" else refused("star*(name)\\"))
+    served = run([module], table)
+    assert outcome(served, "alice", "sesame") == "EVERY ORDERS"
+    assert outcome(served, "ALICE", "sesame") == "EVERY ORDERS"
+    assert outcome(served, "bob", "open") == "EVERY"
+    assert outcome(served, "star*(name)\\", "shine") == ("EVERY" if kind == "pybroker" else refused("star*(name)\\"))
     for name, password in (
         ("alice", "open"), ("missing", "sesame"), ("carol", "x"), ("", "sesame"),
         ("*", "sesame"), ("al*", "sesame"), ("alice)(uid=*", "sesame"), ("twin", "one"),
     ):  # fmt: skip
-        assert outcome(port, name, password) == refused(name)
-    assert outcome(port) == refused("null")
+        assert outcome(served, name, password) == refused(name)
+    assert outcome(served) == refused("null")
     for login in (("alice", ""), ("alice",)):  # an anonymous bind, which this server takes for a success
-        assert outcome(port, *login) == (refused("alice") if kind == "pybroker" else "EVERY ORDERS")
+        assert outcome(served, *login) == (refused("alice") if kind == "pybroker" else "EVERY ORDERS")
     server.stop()
     try:
-        assert outcome(port, "bob", "wrong") == refused("bob")
-        assert outcome(port, "bob", "open") == ("EVERY" if kind == "pybroker" else refused("bob")), "remembered"
+        assert outcome(served, "bob", "wrong") == refused("bob")
+        assert outcome(served, "bob", "open") == ("EVERY" if kind == "pybroker" else refused("bob")), "remembered"
     finally:
         server.start()
 
@@ -133,11 +140,11 @@ def test_groups_of_groups_and_of_the_entry(run: Run, kind: str, server: LdapServ
         server, tmp_path,
         expandRoles="true", expandRolesMatching="(member={0})", userRoleName="employeeType", userSearchSubtree="true",
     )  # fmt: skip
-    port = run([module], table)
-    assert outcome(port, "alice", "sesame") == "EVERY ORDERS STAFF REMOTE"
-    assert outcome(port, "bob", "open") == "EVERY"
-    assert outcome(port, "twin", "one") == (refused("twin") if kind == "pybroker" else "EVERY"), "of two the first"
-    assert outcome(port, "twin", "two") == refused("twin")
+    served = run([module], table)
+    assert outcome(served, "alice", "sesame") == "EVERY ORDERS STAFF REMOTE"
+    assert outcome(served, "bob", "open") == "EVERY"
+    assert outcome(served, "twin", "one") == (refused("twin") if kind == "pybroker" else "EVERY"), "of two the first"
+    assert outcome(served, "twin", "two") == refused("twin")
 
 
 def test_the_file_then_ldap_then_guests(run: Run, kind: str, server: LdapServer, tmp_path: Path) -> None:
@@ -158,14 +165,14 @@ def test_the_file_then_ldap_then_guests(run: Run, kind: str, server: LdapServer,
     ]
     settings = f'users_file = "{users}"\ngroups_file = "{tmp_path}/groups.properties"\n'
     settings += 'anonymous = "loopback"\nanonymous_user = "visitor"\nanonymous_groups = "guests"\n'
-    port = run(modules, settings + table)
-    assert outcome(port, "system", "manager") == "EVERY STAFF"
-    assert outcome(port, "alice", "sesame") == "EVERY ORDERS"
-    assert outcome(port, "bob", "local") == "EVERY"
-    assert outcome(port, "bob", "open") == (refused("bob") if kind == "pybroker" else "EVERY"), "two passwords"
-    assert outcome(port, "alice", "wrong") == refused("alice")
-    assert outcome(port, "alice") == (refused("alice") if kind == "pybroker" else "EVERY ORDERS"), "a name alone"
-    assert outcome(port) == "EVERY GUESTS"
+    served = run(modules, settings + table)
+    assert outcome(served, "system", "manager") == "EVERY STAFF"
+    assert outcome(served, "alice", "sesame") == "EVERY ORDERS"
+    assert outcome(served, "bob", "local") == "EVERY"
+    assert outcome(served, "bob", "open") == (refused("bob") if kind == "pybroker" else "EVERY"), "two passwords"
+    assert outcome(served, "alice", "wrong") == refused("alice")
+    assert outcome(served, "alice") == (refused("alice") if kind == "pybroker" else "EVERY ORDERS"), "a name alone"
+    assert outcome(served) == "EVERY GUESTS"
 
 
 def test_guests_with_a_wrong_password(run: Run, tmp_path: Path) -> None:
@@ -183,8 +190,8 @@ def test_guests_with_a_wrong_password(run: Run, tmp_path: Path) -> None:
     ]
     settings = f'users_file = "{users}"\ngroups_file = "{tmp_path}/groups.properties"\nanonymous = "loopback"\n'
     settings += 'anonymous_if_refused = true\nanonymous_user = "visitor"\nanonymous_groups = "guests"\n'
-    port = run(modules, settings)
-    assert outcome(port, "system", "manager") == "EVERY STAFF"
-    assert outcome(port, "system", "wrong") == "EVERY GUESTS"
-    assert outcome(port, "missing", "x") == "EVERY GUESTS"
-    assert outcome(port) == "EVERY GUESTS"
+    served = run(modules, settings)
+    assert outcome(served, "system", "manager") == "EVERY STAFF"
+    assert outcome(served, "system", "wrong") == "EVERY GUESTS"
+    assert outcome(served, "missing", "x") == "EVERY GUESTS"
+    assert outcome(served) == "EVERY GUESTS"

@@ -9,9 +9,10 @@ import pytest
 
 from tests.integration.activemq_broker import ActiveMQProcess
 from tests.integration.cluster import free_port
-from tests.integration.stomp_client import Disconnected, StompClient
+from tests.integration.stomp_client import Disconnected
 from tests.java.checks import Outcomes, Programs
 from tests.java.installations import FollowedBroker
+from tests.java.refusals import answered, logging_in
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(300)]
 
@@ -35,10 +36,15 @@ EXPECTED: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", params=["pybroker", "activemq"])
-def ports(request: pytest.FixtureRequest, programs: Programs, tmp_path_factory: Any) -> Iterator[tuple[int, int]]:
+def broker(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def ports(broker: str, programs: Programs, tmp_path_factory: Any) -> Iterator[tuple[int, int]]:
     """The ports for OpenWire and STOMP of a broker with one user."""
-    directory: Path = tmp_path_factory.mktemp(request.param)
-    if request.param == "activemq":
+    directory: Path = tmp_path_factory.mktemp(broker)
+    if broker == "activemq":
         with closing(ActiveMQProcess(programs.class_path, directory / "data", policies=["login=u:right:g"])) as other:
             other.wait()
             yield other.openwire, other.stomp
@@ -48,12 +54,12 @@ def ports(request: pytest.FixtureRequest, programs: Programs, tmp_path_factory: 
     users.chmod(0o600)
     openwire, stomp = free_port(), free_port()
     extra = ("--users-file", str(users), "--openwire", str(openwire))
-    broker = FollowedBroker("memory:", name="a", port=stomp, extra=extra)
+    member = FollowedBroker("memory:", name="a", port=stomp, extra=extra)
     try:
-        broker.wait_for("listening on")
+        member.wait_for("listening on")
         yield openwire, stomp
     finally:
-        broker.close()
+        member.close()
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +76,8 @@ def test_outcome(outcomes: Outcomes, check: str) -> None:
 
 @pytest.mark.parametrize("headers", [{"login": "u", "passcode": "wrong"}, {"login": "u"}, {"passcode": "right"}, {}])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_refused_stomp_client(ports: tuple[int, int], version: str, headers: dict[str, str]) -> None:
-    with closing(StompClient(ports[1], is_connected=False)) as client:
-        client.send("CONNECT", b"", accept_version=version, host="h", **headers)
-        frame = client.read()
+def test_a_refused_stomp_client(broker: str, ports: tuple[int, int], version: str, headers: dict[str, str]) -> None:
+    with answered(broker, lambda: logging_in(ports[1], version=version, **headers)) as (client, frame):
         assert frame.command == "ERROR"
         name = headers.get("login", "null")
         assert frame.headers["message"] == f"User name [{name}] or password is invalid."

@@ -23,7 +23,8 @@ from tests.java.installations import FollowedBroker
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(300)]
 
-SECONDS = 8.0
+SECONDS = 20.0
+"""The limit to a wait for what is expected; `Run.java` gives a check 30 s."""
 
 Beans = Mapping[str, Mapping[str, Any]]
 """Attributes by the names of MBeans."""

@@ -16,9 +16,9 @@ EXPECTED: dict[str, Any] = {
         "left": ["m0", "m1", "m2", "m3", "m4", "m5", "m6"],
     },
     "dispatchStartsAfterATime": {
-        "later at first": True,
+        "later waited": True,
         "later": ["m0", "m1"],
-        "alone at first": True,
+        "alone waited": True,
         "alone": ["m0"],
     },
     "dispatchStartsForTwo": {
