@@ -61,15 +61,18 @@ class TestBodies:
     def test_what_java_sent_arrives_as_it_was(self, broker_uri: str, name: str, java: Java) -> None:
         original, saved, copied = f"{name}.original", f"{name}.saved", f"{name}.copied"
         java.run(EVERY_TYPE, "send", broker_uri, original, saved)
-        lines = done("consume", "--url", broker_uri, saved, "--json", "--idle", "2s")
+        with connect(broker_uri, timeout=30) as connection:
+            count = len(list(connection.browse(f"queue://{saved}")))
+        lines = done("consume", "--url", broker_uri, saved, "--json", "--count", str(count), "--idle", "30s")
         counts = done("produce", "--url", broker_uri, copied, "--json", input=lines)
         stamps = [json.loads(line)["headers"]["JMSTimestamp"] for line in lines.splitlines()]
         with connect(broker_uri, timeout=30) as connection:
             assert [message.timestamp for message in connection.browse(f"queue://{copied}")] == stamps
+        assert done("browse", "--url", broker_uri, saved) == b""
         described = [java.run(EVERY_TYPE, "describe", broker_uri, queue).splitlines() for queue in (original, copied)]
         assert json.loads(counts) == {"sent": len(stamps), "confirmed": len(stamps) - 1}  # one is not persistent
         assert described[1] == described[0]
-        assert len(described[0]) == len(stamps)
+        assert len(described[0]) == len(stamps) == count
 
     def test_json_goes_where_it_came_from(self, broker_uri: str, name: str) -> None:
         done("produce", "--url", broker_uri, name, "tea")

@@ -120,15 +120,19 @@ def _count(store: Path, kind: str) -> int:
 
 
 def _tree_mb(pid: int) -> float:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
     return round(sum(_resident_mb(each) for each in (pid, *map(int, children))), 1)
 
 
 def _resident_mb(pid: int) -> float:
     """Return the resident memory; 0 of a process that has just been killed."""
-    if not Path(f"/proc/{pid}").exists():
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between the open and the read
         return 0.0
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return round(sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024, 1)
 
 
