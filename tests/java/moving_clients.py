@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from tests.pace import slowness
+
 LANES = ("client", "individual", "transacted")
 """Named after what confirms the receipt; in the last one a commit confirms the sends, too."""
 
@@ -23,7 +25,7 @@ DUE_MILLIS = (4_000, 4_500, 6_000)
 
 REPORT_NANOSECONDS = 50_000_000
 """How late the Java client may report an interruption: it forgets what it was to acknowledge first. An acknowledgement
-that returns in between has sent nothing."""
+that returns in between has sent nothing. A slow machine is allowed for as in `tests.pace`."""
 
 Span = tuple[int, int]
 """Two times, in the nanoseconds of the clock that Java's `nanoTime` reads, too."""
@@ -65,12 +67,15 @@ class LaneRecord:
             case _:
                 assert (word, len(rest)) == ("again", 1), (word, rest)
 
-    def faults(self, outages: "dict[str, list[Span]]", unmarked: Sequence[Span]) -> Iterator[str]:
+    def faults(
+        self, outages: "dict[str, list[Span]]", unmarked: Sequence[Span], report: int = REPORT_NANOSECONDS
+    ) -> Iterator[str]:
         """Yield what must not have happened.
 
         Args:
             outages: when the transports of the producer and of the consumer were away.
             unmarked: when brokers took over that do not know what the former master had delivered.
+            report: how late an interruption may be reported, in nanoseconds.
         """
         if missing := self.missing():
             yield f"lost: {sorted(missing)}"
@@ -82,14 +87,19 @@ class LaneRecord:
         for number, deliveries in self.received.items():
             if number in self.confirmed and _overlap(self.confirmed[number], outages["producer"]):
                 continue  # its client sent it twice, and what was delivered in between may be known to none
-            yield from self._doubled(number, deliveries, outages["consumer"], unmarked)
+            yield from self._doubled(number, deliveries, outages["consumer"], unmarked, report)
 
     def _doubled(
-        self, number: int, deliveries: list[tuple[int, bool]], outages: list[Span], unmarked: Sequence[Span]
+        self,
+        number: int,
+        deliveries: list[tuple[int, bool]],
+        outages: list[Span],
+        unmarked: Sequence[Span],
+        report: int,
     ) -> Iterator[str]:
         for (early, _), (late, is_marked) in pairwise(deliveries):
             confirmations = [each for each in self.acknowledged[number] if early < each < late]
-            if confirmations and not _overlap((early, confirmations[0] + REPORT_NANOSECONDS), outages):
+            if confirmations and not _overlap((early, confirmations[0] + report), outages):
                 yield (
                     f"{number} came again, after its acknowledgement was confirmed: first at {early} ns, "
                     f"confirmed at {confirmations}, again at {late}; outages: {outages}"
@@ -132,6 +142,7 @@ class MovingClients:
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.lanes = {name: LaneRecord() for name in LANES}
         self.steps: list[StepTimes] = []
+        self._began = time.monotonic()
         self.sent_by_branches: list[str] = []
         self.taken_back: list[str] = []
         self._unmarked: list[Span] = []
@@ -263,7 +274,10 @@ class MovingClients:
 
     def judge(self) -> None:
         """Require that nothing is lost or out of order, and nothing doubled that may not be."""
-        faults = {name: list(lane.faults(self._outages_of(name), self._unmarked)) for name, lane in self.lanes.items()}
+        report = round(REPORT_NANOSECONDS * slowness(time.monotonic() - self._began))
+        faults = {
+            name: list(lane.faults(self._outages_of(name), self._unmarked, report)) for name, lane in self.lanes.items()
+        }
         assert not any(faults.values()), faults
         assert [each.split()[0] for _, each in self._told["job"]] == self._jobs
 
