@@ -25,6 +25,12 @@ def wait_for(log: Path, pattern: str) -> None:
         assert time.monotonic() < deadline, log.read_text() if log.exists() else f"no {log}"
 
 
+def own_lines(log: Path) -> list[str]:
+    """Return the lines of a file but those about a busy machine, of which one may come at any moment."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line for line in lines if "for the event loop" not in line]
+
+
 @pytest.mark.component("logrotate")
 def test_log_is_rotated_without_losing_a_line(start: Start, tmp_path: Path) -> None:
     directory = tmp_path / "log"
@@ -47,11 +53,11 @@ def test_log_is_rotated_without_losing_a_line(start: Start, tmp_path: Path) -> N
     for round_number in range(1, 4):
         done = subprocess.run(rotate, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
-        assert not log.exists()
+        assert own_lines(log) == []
         broker.process.send_signal(signal.SIGUSR2)
         wait_for(log, "SIGUSR2: ignored")
-        assert len(log.read_text().splitlines()) == 1, f"only what came after rotation {round_number}"
-    assert len(former.read_text().splitlines()) == 1
+        assert len(own_lines(log)) == 1, f"only what came after rotation {round_number}"
+    assert len(own_lines(former)) == 1
     assert sorted(path.name for path in directory.iterdir()) == ["a.log", "a.log.1", "a.log.2.gz", "a.log.3.gz"]
     assert broker.terminate() == 0
     assert "stopped: the lock is free" in log.read_text()

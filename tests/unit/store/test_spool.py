@@ -14,6 +14,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.store import spool as spool_module
 from pybroker.store.runtime import start_thread
 from pybroker.store.spool import READ_AHEAD_BYTES, RETRY_SECONDS, WRITE_BACK_BYTES, FileSpool, SpoolThread
+from tests.descriptors import open_in
 from tests.unit.core.conftest import make_message
 
 
@@ -66,10 +67,6 @@ def large(length: int = 100_000) -> Message:
 
 def never(places: object) -> None:
     pytest.fail("nothing was written")
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
 def test_messages_come_back_with_all_their_fields(disk):
@@ -172,22 +169,21 @@ def test_a_file_system_that_takes_no_advice_is_no_error(disk, monkeypatch):
     assert disk.names(*disk.write(*messages)) == [each.message_id for each in messages]
 
 
-def test_space_is_free_once_no_message_of_a_segment_is_needed(disk, monkeypatch):
+def test_space_is_free_once_no_message_of_a_segment_is_needed(disk, tmp_path, monkeypatch):
     monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 250_000)
-    before = open_files()
     places = [place for _ in range(6) for place in disk.write(large())]
-    assert open_files() == before + 3
+    assert len(open_in(tmp_path)) == 3
     used = disk.spool.used_bytes
     for place in (places[2], places[3]):
         disk.spool.release(place)
     disk.work()
-    assert (open_files(), disk.spool.used_bytes) == (before + 2, used * 2 // 3)
+    assert (len(open_in(tmp_path)), disk.spool.used_bytes) == (2, used * 2 // 3)
     kept = [places[0], places[1], places[4], places[5]]
     assert len(disk.names(*kept)) == 4
     for place in kept:
         disk.spool.release(place)
     disk.work()
-    assert (open_files(), disk.spool.used_bytes) == (before, 0)
+    assert (open_in(tmp_path), disk.spool.used_bytes) == ([], 0)
     assert len(disk.names(*disk.write(large()))) == 1
 
 
@@ -252,16 +248,16 @@ def test_a_damaged_record_is_left_out_and_logged(disk, caplog):
     assert "is lost" in caplog.text
 
 
-def test_a_closed_spool_frees_its_files_without_callbacks(disk):
-    before = open_files()
+def test_a_closed_spool_frees_its_files_without_callbacks(disk, tmp_path):
     places = disk.write(large())
+    assert len(open_in(tmp_path)) == 1
     assert disk.spool.write([large()], never)
     closings: list[str] = []
     disk.spool._when_closed = lambda: closings.append("closed")
     disk.spool.close()
     disk.spool.close()
     disk.work()
-    assert open_files() == before
+    assert open_in(tmp_path) == []
     assert closings == ["closed"]
     assert not disk.spool.write([large()], never)
     disk.spool.release(places[0])
