@@ -46,16 +46,17 @@ def test_by_default_clients_are_not_logged(start):
 
 def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
     port = free_port()
-    command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--log-level=debug"]
-    with subprocess.Popen(
-        [*command, f"--store={tmp_path}", f"--stomp={port}"], stderr=subprocess.PIPE, bufsize=0
-    ) as broker:
+    options = ["--log-level=debug", f"--store={tmp_path}", f"--stomp={port}", "--openwire=off", "--disk-reserve=0"]
+    command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, bufsize=0) as broker:
         assert broker.stderr is not None
         fcntl.fcntl(broker.stderr, fcntl.F_SETPIPE_SZ, 4096)
         try:
             head = b""
             while b"listening on" not in head:
-                head += broker.stderr.read(1024)
+                chunk = broker.stderr.read(1024)
+                assert chunk, head
+                head += chunk
             for _ in range(200):
                 with contextlib.closing(StompClient(port)) as client:
                     assert client.request("SEND", b"x", destination="/queue/A").command == "RECEIPT"

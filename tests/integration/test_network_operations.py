@@ -63,8 +63,9 @@ def test_network_shows_demand_and_obeys_stop_and_start(start: Start, tmp_path: P
     near, far = pair(start, tmp_path)
     with contextlib.closing(StompClient(far.port)) as consumer:
         consumer.request("SUBSCRIBE", id="1", destination="/queue/Q")
-        found = near.until(lambda found: bool(found["demand"]))
-        assert [each["state"] for each in found["bridges"]] == ["up"]
+        found = near.until(
+            lambda found: bool(found["demand"]) and [each["state"] for each in found["bridges"]] == ["up"]
+        )
         assert [(each["kind"], each["destination"]) for each in found["demand"]] == [("queue", "Q")]
         near.until(lambda _: "1 of 1 bridge to other brokers up" in done("status", "--store", near.store))
 
@@ -99,9 +100,10 @@ def test_messages_from_a_bridge_without_a_consumer_are_stranded(start: Start, tm
     near.wait_for("is up")
     send(far.port, "OWN", "of a client")
     send(near.port, "S", "forwarded")
-    found = far_side.until(lambda found: bool(found["stranded"]))
+    # Each list has an age of its own.
+    found = far_side.until(lambda found: found["stranded"] and [each["received"] for each in found["incoming"]] == [1])
     (bridge,) = found["incoming"]
-    assert (bridge["connector"], bridge["remote_name"], bridge["received"]) == ("n", "near", 1)
+    assert (bridge["connector"], bridge["remote_name"]) == ("n", "near")
     far_side.until(lambda _: "1 bridge from other brokers" in done("status", "--store", far_side.store))
     assert "near at 127.0.0.1:" in far_side.run("network")
     assert found["stranded"] == [{"queue": "S", "size": 1, "stranded": 1, "examined": 1}]

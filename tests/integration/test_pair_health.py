@@ -31,6 +31,7 @@ from tests.integration.cluster import START_SECONDS, BrokerProcess, Pair, free_p
 from tests.integration.forked import run_forked
 from tests.integration.stalling_proxy import StallingProxy
 from tests.integration.stomp_client import Disconnected, StompClient
+from tests.pace import in_time
 from tests.postgres_cluster import PostgresDatabase, postgres_cluster, postgres_database
 
 __all__ = ["postgres_cluster", "postgres_database"]
@@ -228,7 +229,8 @@ def test_member_whose_clock_is_ahead(member: Start, store: Path) -> None:
     with contextlib.closing(ClockAhead(str(store), name="a", port=free_port())) as master:
         master.wait_for("listening on")
         standby = member("b", wait_for=WAITING)
-        found(standby, r"the clock of the master a is (599|600|601)\.\d s ahead of this member's")
+        # A busy machine reads the master's time late, so that it seems to be less ahead.
+        found(standby, r"the clock of the master a is (59\d|600|601)\.\d s ahead of this member's")
 
 
 def publish(file: MemberFile, **fields: Any) -> MemberRecord:
@@ -352,7 +354,7 @@ def test_failovers_under_load_are_no_reason_but_for_the_missing_standby(store: P
         assert (
             sorted(each["epoch"] for each in promotions) == [each["epoch"] for each in state(store)["promotions"]][::-1]
         )
-        assert all(each["total_ms"] < 5_000 for each in promotions)
+        assert in_time(max(each["total_ms"] for each in promotions) / 1000, 5.0)
 
 
 def test_clients_that_come_back_are_counted(member: Start, store: Path) -> None:
@@ -373,15 +375,17 @@ def test_clients_that_come_back_are_counted(member: Start, store: Path) -> None:
 def test_master_steps_down_and_the_standby_takes_over(store: Path) -> None:
     ports = {name: free_port() for name in ("a", "b")}
     with contextlib.ExitStack() as stack:
-        master, standby = (
+        members = [
             stack.enter_context(contextlib.closing(SteppingMember(str(store), name=name, port=port)))
             for name, port in ports.items()
-        )
-        if not any("listening on" in line for line in master.lines):
-            with contextlib.suppress(AssertionError):
-                master.wait_for("listening on", 5.0)
-        if not any("listening on" in line for line in master.lines):
-            master, standby = standby, master
+        ]
+        deadline = time.monotonic() + START_SECONDS
+        while not (serving := [each for each in members if any("listening on" in line for line in each.lines)]):
+            assert time.monotonic() < deadline, [each.lines for each in members]
+            for each in members:
+                each.drain(0.05)
+        (master,) = serving
+        (standby,) = [each for each in members if each is not master]
         standby.wait_for(WAITING)
         wait_for_state(store, lambda found: found["state"] == "healthy")
         client = stack.enter_context(contextlib.closing(StompClient(master.port)))
