@@ -1,5 +1,6 @@
 """Members of a replicated cluster for tests, each with a directory of its own."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -8,12 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.replica_wiring import make_register
 from pybroker.broker.domain.replica.operations import Journal
+from pybroker.locks.election.register import Register, RegisterUnavailable
 from pybroker.store.replica.manifest_files import ManifestFiles
 from tests.integration.cluster import BrokerProcess, free_port
 
 LEASE = 1.0
 PATIENCE_SECONDS = 60.0
+READS_MAX = 20
 
 
 class ReplicatedCluster:
@@ -143,11 +148,15 @@ class ReplicatedCluster:
     def report(self, name: str) -> dict[str, Any]:
         """Return the part of a member in the cluster, as it has published it; empty before the first time."""
         path = self.store(name) / "members" / f"{name}.json"
-        try:
-            member: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").rstrip("\0\n "))
-        except (OSError, ValueError):
-            return {}
-        return member | (member.get("replica") or {})
+        for _ in range(READS_MAX):
+            try:
+                member: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").rstrip("\0\n "))
+            except FileNotFoundError:
+                return {}
+            except ValueError:  # it is empty, or was read while it was written
+                continue
+            return member | (member.get("replica") or {})
+        return {}
 
     def master(self) -> str:
         """Wait until a member serves, and return its name."""
@@ -178,10 +187,27 @@ class ReplicatedCluster:
             self._pause(deadline, f"not in sync: {[self.report(name) for name in names]}")
 
     def wait_durable(self, name: str) -> None:
-        """Wait until a renewal has told the register how far the master's journal reaches now."""
-        deadline = time.monotonic() + 2 * LEASE
-        while time.monotonic() < deadline:
-            self._pause(deadline + LEASE, name)
+        """Wait until a renewal has told the register how far the journals of an idle master reach."""
+        register = make_register(Config(replicate=self.election(name)))
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with contextlib.closing(register):
+            while (recorded := self._recorded(register)) != (ends := self._ends(name)):
+                self._pause(deadline, f"recorded are {recorded}, and {name} has {ends}")
+
+    def _recorded(self, register: Register) -> dict[str, tuple[int, int]]:
+        """Return the number of each journal's last file and its end by the register; empty if it does not answer."""
+        try:
+            record = register.read().record
+        except RegisterUnavailable:
+            return {}
+        return {} if record is None else {journal: (*end,) for journal, end in record.durable.items()}
+
+    def _ends(self, name: str) -> dict[str, tuple[int, int]]:
+        """Return the same by a member's files."""
+        found: dict[str, tuple[int, int]] = {}
+        for (journal, number), content in sorted(self.contents(name).items()):
+            found[journal.register_name] = number, len(content)
+        return found
 
     def _pause(self, deadline: float, text: str) -> None:
         logs = {name: member.lines[-20:] for name, member in self.members.items()}

@@ -70,8 +70,10 @@ def survive_a_kill(directory: Path, ports: dict[str, str]) -> None:
     assert shape(answer.read_text()) == shape(block(PAGE, "text", "replicated: cluster orders"))
     with connect(f"failover:(tcp://127.0.0.1:{ports['61616']},tcp://127.0.0.1:{ports['61626']})") as connection:
         connection.send("TEA", "kept", timeout=PATIENCE_SECONDS)
-        shown = running_program(directory)
-        assert [line.split()[:3] for line in shown] == [["a", "master", "0"], ["b", "in-sync", "0"]]
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        expected = [["a", "master", "0"], ["b", "in-sync", "0"]]
+        while (shown := [line.split()[:3] for line in running_program(directory)]) != expected:
+            assert time.monotonic() < deadline, shown  # b has confirmed the message, and a publishes that later
         members = json.loads(status("--store", str(directory / "a"), "--json").stdout)["members"]
         os.kill(members[0]["pid"], signal.SIGKILL)
         with connection.consumer("TEA") as consumer:

@@ -88,7 +88,7 @@ def test_store_that_was_left_behind_is_promoted_at_an_operators_word(
         assert "The former master a (127.0.0.1:" in shown
         assert "nothing was changed" in text
         assert promote(cluster, "b", "--accept-loss")[0] == 2, "there is no terminal for the question"
-        assert cluster.report("b")["role"] == "STANDBY"
+        cluster.wait_report("b", lambda found: found.get("role") == "STANDBY")
 
         code, shown, text = promote(cluster, "b", *of_the_page(1), "--yes", "--json")
         assert code == 0, text

@@ -109,12 +109,16 @@ def test_each_member_shows_all_members_and_has_metrics(tmp_path: Path, etcd_clus
         assert replica(cluster, "verify", "a")[0] == 0
         for name in ports:
             cluster.wait_report(
-                name, lambda found: [each["state"] for each in found.get("members", ())] == ["master", "in-sync"]
+                name,
+                lambda found: (
+                    [(each["state"], each["lag_bytes"]) for each in found.get("members", ())]
+                    == [("master", 0), ("in-sync", 0)]
+                ),
             )
             shown = cluster.status(name)["ha"]["replica"]
             assert [(each["name"], each["lag_bytes"]) for each in shown["members"]] == [("a", 0), ("b", 0)]
             assert shown["master"] == "a"
-            assert cluster.report(name)["successors"] == ["b"]
+            cluster.wait_report(name, lambda found: found.get("successors") == ["b"])
         metrics = {name: scrape(port) for name, port in ports.items()}
         for text in metrics.values():
             assert 'pybroker_replica_in_sync{member="b"} 1.0' in text
