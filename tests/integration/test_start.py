@@ -27,9 +27,10 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
 class TestPair:
     def test_one_serves_and_one_waits(self, pair):
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
-        status = pair.wait_for_status(lambda status: status["master"] is not None)
-        roles = {member["name"]: member["role"] for member in status["members"]}
-        assert roles == {master.name: "MASTER", standby.name: "STANDBY"}
+        roles = {master.name: "MASTER", standby.name: "STANDBY"}
+        status = pair.wait_for_status(
+            lambda status: {member["name"]: member["role"] for member in status["members"]} == roles
+        )
         assert status["master"] == master.name
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", standby.port))
@@ -228,7 +229,7 @@ class TestMistakes:
         journal.mkdir(parents=True)
         newer = encode_batch([encode_record(b"\x63\x00")]) + EOF_MARKER
         (journal / "db-1.log").write_bytes(newer)
-        found = run("start", "--store", str(tmp_path / "s"), "--stomp", "0")
+        found = run("start", "--store", str(tmp_path / "s"), "--stomp", "0", "--openwire", "off")
         assert found.returncode == 1
         assert "unknown command type 99 in a sound record; a newer version wrote this store" in found.stderr
         assert [path.name for path in journal.glob("db*")] == ["db-1.log"]

@@ -33,12 +33,14 @@ from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.seals import CrcSeal
 from pybroker.store.journal.reader import data_files
 from pybroker.store.replica.manifest_files import ManifestFiles
+from pybroker.transports.replica import server
 from pybroker.transports.replica.follower import ReplicaFollower
 from pybroker.transports.replica.handshake import GREETING_BYTES, MAGIC
 from pybroker.transports.replica.server import CLOSE_SECONDS, StreamPolicy
 from tests.replicas import (
     FOLLOWER,
     MASTER,
+    WAIT_SECONDS,
     MasterNode,
     TakenFrames,
     assert_equal_stores,
@@ -75,6 +77,12 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
             runner.run(main())
 
     return run_scenario
+
+
+@pytest.fixture
+def pinged_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have pings come soon without a short time limit, which a busy machine would exceed."""
+    monkeypatch.setattr(server, "PINGS_PER_TIMEOUT", 300)
 
 
 class RawFollower:
@@ -304,6 +312,7 @@ def test_operations_reach_a_follower_before_the_master_writes_them(run: Callable
     run(scenario)
 
 
+@pytest.mark.usefixtures("pinged_often")
 def test_pings_carry_promises_and_what_is_committed(run: Callable[..., None], tmp_path: Path) -> None:
     async def scenario(master: MasterNode) -> None:
         taken = TakenFrames()
@@ -315,15 +324,17 @@ def test_pings_carry_promises_and_what_is_committed(run: Callable[..., None], tm
         await master.events.until(lambda: master.events.promised_at > 0)
         assert taken.heard_count > 0
         taken.gives_grace = False
-        promised_at = master.events.promised_at
         count = len(master.events.log)
         await master.events.until(lambda: len(master.events.log) > count + 3)
-        assert master.events.promised_at <= promised_at + 0.2, "at most one was under way"
+        promised_at = master.events.promised_at  # with what was under way
+        await master.events.until(lambda: len(master.events.log) > count + 6)
+        assert master.events.promised_at == promised_at
         await closed(copy)
 
-    run(scenario, StreamPolicy(timeout=0.5))
+    run(scenario, StreamPolicy(timeout=WAIT_SECONDS))
 
 
+@pytest.mark.usefixtures("pinged_often")
 def test_leaving_waits_for_the_master(run: Callable[..., None], tmp_path: Path) -> None:
     async def scenario(master: MasterNode) -> None:
         copy = follower(tmp_path / "b", master.port)
@@ -340,9 +351,10 @@ def test_leaving_waits_for_the_master(run: Callable[..., None], tmp_path: Path) 
         assert master.events.lost_count == 1
         assert "taken out" in copy.progress.refusal
 
-    run(scenario, StreamPolicy(timeout=0.5))
+    run(scenario, StreamPolicy(timeout=WAIT_SECONDS))
 
 
+@pytest.mark.usefixtures("pinged_often")
 def test_hand_over_reaches_the_follower(run: Callable[..., None], tmp_path: Path) -> None:
     async def scenario(master: MasterNode) -> None:
         taken = TakenFrames()
@@ -353,7 +365,7 @@ def test_hand_over_reaches_the_follower(run: Callable[..., None], tmp_path: Path
         await master.events.until(lambda: taken.handed == ["stand now"])
         await closed(copy)
 
-    run(scenario, StreamPolicy(timeout=0.5))
+    run(scenario, StreamPolicy(timeout=WAIT_SECONDS))
 
 
 def test_follower_takes_nothing_of_a_master_that_the_register_left(run: Callable[..., None], tmp_path: Path) -> None:
