@@ -138,7 +138,7 @@ def test_consumers_free_the_space_that_producers_wait_for(
         member.until(lambda: not member.store.is_full)
         member.until(lambda: len(lines()) >= 2)
     assert len(lines()) == 2, "one line when it begins, one when it is over"
-    assert (tmp_path / RESERVE_NAME).stat().st_size == SETTINGS.reserve_bytes
+    member.until(lambda: member.holds_reserve)
     again = member.send()
     member.until(lambda: f"send {again}" in member.done)
     member.store.close()

@@ -63,7 +63,8 @@ def swapped(register: EtcdRegister, state: RegisterState, nonce: str) -> Registe
 def test_frozen_node_leaves_the_outcome_unknown(own_etcd: EtcdCluster, new_etcd: NewEtcd) -> None:
     (node,), url = own_etcd.nodes, own_etcd.url()
     register = new_etcd(url, seconds=SHORT_SECONDS)
-    before = created(register)
+    before = created(new_etcd(url))
+    assert read_patiently(register) == before
     node.signal(signal.SIGSTOP)
     for _ in range(3):
         began = time.monotonic()
@@ -95,7 +96,7 @@ def test_watch_outlives_a_frozen_node(own_etcd: EtcdCluster, new_etcd: NewEtcd) 
 def test_killed_node_keeps_the_record(own_etcd: EtcdCluster, new_etcd: NewEtcd) -> None:
     (node,), url, seen = own_etcd.nodes, own_etcd.url(), Seen()
     register = new_etcd(url, seconds=1.0)
-    before = created(register)
+    before = created(new_etcd(url))
     register.watch(seen.states.put)
     seen.wait_for_nonce(RECORD.nonce)
     node.kill()
