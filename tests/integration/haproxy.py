@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,15 +19,17 @@ def haproxy(configuration: Path, fronts: Iterable[int]) -> Iterator[None]:
     proxy = subprocess.Popen([program, "-f", str(configuration), "-db"])
     try:
         for port in fronts:
-            _await_port(port)
+            _await_port(proxy, port)
         yield
     finally:
         proxy.terminate()
         proxy.wait(SECONDS)
 
 
-def _await_port(port: int) -> None:
-    for _ in range(10_000):
+def _await_port(proxy: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    while True:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), SECONDS):
             return
-    raise AssertionError(f"nothing listens on port {port}")
+        assert proxy.poll() is None, f"HAProxy has ended with exit code {proxy.returncode}"
+        assert time.monotonic() < deadline, f"nothing listens on port {port}"

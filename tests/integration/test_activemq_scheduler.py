@@ -186,9 +186,9 @@ def test_the_scheduler_goes_back_and_forth(tmp_path: Path, activemq: Callable[..
     steady = {line for line in node.facts() if texts[line.split()[1]] in ("ours", "theirs", "timed")}
     assert steady < set(listed.values())
     for job_id, job in found.items():
-        if texts[job_id] in ("running", "both"):  # they ran on until the broker ended
+        if texts[job_id] in ("running", "both"):  # they ran on until the broker ended, within a busy machine's 90 s
             left = int(listed[job_id].split()[4])
-            assert left - 20 < job.repeat <= left < {"running": 899, "both": 800}[texts[job_id] or ""]
+            assert left - 180 < job.repeat <= left < {"running": 899, "both": 800}[texts[job_id] or ""]
 
     node.pass_time(0)
     node.pass_time(60_000)
