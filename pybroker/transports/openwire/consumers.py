@@ -79,6 +79,7 @@ class OpenWireConsumer:
         "_heads",
         "_is_browser",
         "_is_durable",
+        "_is_unmatched",
         "_length",
         "_on_unencodable",
         "_peer",
@@ -119,6 +120,7 @@ class OpenWireConsumer:
         self._peer = peer
         self._write = peer.write
         self._pulling = False
+        self._is_unmatched = False
         self._unmatched: Delivery | None = None
         self._heads: dict[Destination, bytes] = {}
         self._destination: Destination | None = None
@@ -164,8 +166,8 @@ class OpenWireConsumer:
 
         Otherwise all that it was sent ahead would count as delivered each time that it must reconnect.
         """
-        if self._unmatched is not None:
-            self._core.close(self._unmatched)
+        if self._is_unmatched:
+            self._core.close(self._unmatched, delivered_none=self._unmatched is None)
 
     def give_up(self, delivery: Delivery, cause: str) -> None:
         """Reject a delivery that could not be sent; a browser skips it."""
@@ -255,7 +257,9 @@ class OpenWireConsumer:
         if deliveries and (ack.transaction is None or len(deliveries) == ack.message_count):
             self._core.acknowledge_all(deliveries, ack.transaction)
         elif ack.transaction is not None:
-            self._unmatched = deliveries[-1] if deliveries else None
+            held = () if ack.last_id is None else self._core.outstanding_through(None, ack.last_id)
+            self._is_unmatched = True
+            self._unmatched = held[-1] if held else self._unmatched
             raise UnmatchedAck(
                 f"Unmatched acknowledge: consumer {self.consumer_id} acknowledges {ack.message_count} messages up "
                 f"to {ack.last_id}, where {len(deliveries)} are outstanding"

@@ -11,7 +11,7 @@ from tests.unit.transports.network.dialling import Far, Place, raw_server, run
 
 
 async def seconds_to_next_failure(place: Place) -> float:
-    """Return the time from now until another attempt has failed."""
+    """Return the time from now until another attempt has failed; a delay began some milliseconds before now."""
     now = asyncio.get_running_loop().time
     began = now()
     await place.until_failures(len(place.failures) + 1)
@@ -29,9 +29,9 @@ def test_long_delay_ends_when_the_remote_broker_serves(caplog: pytest.LogCapture
         before_ms = life.row.next_attempt_ms
         life.remote_serves("far")
         assert before_ms - life.row.next_attempt_ms > 6_900, "8 s, of which 1 s is left"
-        assert 1 <= await seconds_to_next_failure(place) < 2
+        assert 0.9 < await seconds_to_next_failure(place) < 2
         assert place.failures[-1].endswith("in 16 s")
-        assert 16 <= await seconds_to_next_failure(place) < 17
+        assert 15.9 < await seconds_to_next_failure(place) < 17
 
     run(caplog, scenario)
 
@@ -45,7 +45,7 @@ def test_only_the_broker_of_the_bridge_ends_its_delay(caplog: pytest.LogCaptureF
         place.far_server.abort()
         await place.until_failures(4)
         life.remote_serves("another")
-        assert await seconds_to_next_failure(place) >= 8
+        assert await seconds_to_next_failure(place) > 7.9
         life.remote_serves("far")
         assert await seconds_to_next_failure(place) < 2
 

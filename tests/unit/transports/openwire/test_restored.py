@@ -188,6 +188,20 @@ def test_a_client_that_lost_track_has_seen_what_it_acknowledged_and_no_more(
     assert [(each.redelivery_counter, *texts([each])) for each in again] == [(1, "a"), (0, "b"), (0, "c")]
 
 
+@pytest.mark.parametrize(("last", "counters"), [(0, [0, 0]), (1, [1, 0])])
+def test_a_client_that_acknowledges_again_has_seen_nothing_behind_it(
+    world: World, client: OpenWireClient, last: int, counters: list[int]
+) -> None:
+    """Its commit had been carried out, but it does not know: it has the first message again, from its own memory."""
+    taken = client.consume(ORDERS)
+    client.ack(taken[:1])
+    transaction = begin(client)
+    client.ack(taken[: last + 1], message_count=last + 1, transaction_id=transaction)
+    client.answer(info(client, transaction, COMMIT), ExceptionResponse)
+    again = world.client().consume(ORDERS)
+    assert [(each.redelivery_counter, *texts([each])) for each in again] == list(zip(counters, "bc", strict=True))
+
+
 def test_a_client_without_a_failover_stays(world: World) -> None:
     client = world.client()
     client.send(ORDERS, "a", "b", "c")
