@@ -1,4 +1,4 @@
-"""What TLS errors mean: a lack of trust in a certificate, after which another attempt does not help, or another port.
+"""What TLS errors mean: that a certificate is not trusted, so that no other attempt helps, or that a port has no TLS.
 
 Source: RFC 8446, Alert Protocol; the names of the reasons are OpenSSL's.
 """
@@ -34,7 +34,7 @@ def untrusted(error: BaseException, address: str) -> UntrustedBroker | None:
 
 
 def explained(error: ssl.SSLError, address: str) -> ConnectionLost | UntrustedBroker | None:
-    """Return the error that says what a connection attempt's means; None if it says so itself."""
+    """Return the error to raise in place of a connection attempt's; None if that one says enough."""
     if error.reason in _NOT_TLS:
         text = f"{address} answers without TLS: use the broker's port for TLS, or a scheme without TLS here"
         return ConnectionLost(text, address=address)

@@ -59,7 +59,7 @@ def _incoming_names(picture: BrokerPicture, row: IncomingBridgeRow) -> Sequence[
 
 
 def _is_duplex(picture: BrokerPicture, row: Any) -> bool:
-    """Return True if messages go both ways; names of a bridge whose messages are refused are anyone's."""
+    """Return True if messages go both ways. A bridge that is refused is left out: any client may choose its names."""
     return isinstance(row, IncomingBridgeRow) and row.is_duplex and not row.problem
 
 
