@@ -23,6 +23,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/client/test_kills.py": (90, "kills masters for some seconds, for each kind of client"),
     "tests/client/test_replication_clocks.py": (60, "two fresh processes, and two leases after each step of a clock"),
     "tests/client/test_replication_etcd.py": (90, "elections of etcd, and leases that run out"),
+    "tests/client/test_replication_kills.py": (60, "kills and freezes of some seconds, and the stores are compared"),
     "tests/client/test_replication_partitions.py": (60, "partitions of up to three leases, and two fresh processes"),
     "tests/client/test_replication_restarts.py": (60, "leases that run out, and members that start late"),
     "tests/client/test_replication_slow.py": (60, "a slow link fills buffers, and a store catches up"),
@@ -30,6 +31,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/crash/test_replication_disks.py": (60, "a full disk is looked at every ten seconds"),
     "tests/crash/test_torn_tails.py": (60, "a last write torn at each of its bytes"),
     "tests/integration/test_activemq_database_lock.py": (60, "ActiveMQ's leases run out"),
+    "tests/integration/test_alarms.py": (60, "a load with kills, until all alarms that are due have fired"),
     "tests/integration/test_amqp_kills.py": (90, "five kills under load"),
     "tests/integration/test_fuzz.py": (130, "10,000 frames of each protocol"),
     "tests/integration/test_handback.py": (60, "ActiveMQ and pybroker in turn on one store, each read as a whole"),
@@ -38,6 +40,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/integration/test_mixed_kills.py": (90, "kills masters for some seconds, under clients of each protocol"),
     "tests/integration/test_mqtt_random_kills.py": (90, "kills masters for some seconds, under ten clients"),
     "tests/integration/test_relay.py": (60, "ActiveMQ and pybroker in turn on one store"),
+    "tests/integration/test_replication_verify.py": (60, "a byte of each finished file is changed, found and repaired"),
     "tests/integration/test_soak.py": (90, "three members under load, and five kills"),
     "tests/java/test_activemq_xml.py": (90, "a hundred checks of Java programs, against both brokers side by side"),
     "tests/java/test_failover.py": (90, "stock pairs whose clients find the next master at their own pace"),
@@ -46,17 +49,24 @@ LONG: dict[str, tuple[float, str]] = {
         90,
         "a stock pair that tries a lock every 10 s is replaced, and put back",
     ),
+    "tests/java/test_replicated_clients.py": (90, "three changes of the master, each with jobs due seconds later"),
     "tests/kombu/test_celery.py": (
         120,
         "workers of Celery start, each with its pool, and brokers are killed under them",
     ),
+    "tests/kombu/test_celery_features.py::test_flower_shows_workers_and_tasks": (60, "a worker and Flower start"),
     "tests/kombu/test_celery_page.py": (60, "a worker of Celery, and a client that starts twice"),
     "tests/postgres/test_activemq.py": (60, "ActiveMQ and pybroker in turn on one database"),
+    "tests/postgres/test_large_batches.py": (60, "a batch of 100,000 keys"),
     "tests/postgres/test_model.py": (90, "a database for each of Hypothesis' histories"),
     "tests/spark/test_follow.py": (120, "a stream's batches, one after the other"),
     "tests/spark/test_jobs.py": (120, "each job on all samples: some sixty queries"),
     "tests/spark/test_source_stream.py": (90, "a stream's batches, one after the other"),
     "tests/spark/test_submit.py": (120, "Spark starts again, in an environment of its own"),
+    "tests/unit/test_benchmarks.py::test_quick_run_measures_something": (
+        60,
+        "some start clusters and kill their masters",
+    ),
 }
 """The seconds a test may take, and what for; by file, or by file and name without parameters."""
 
