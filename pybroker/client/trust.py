@@ -1,4 +1,4 @@
-"""What TLS errors mean: that a certificate is not trusted, so that no other attempt helps, or that a port has no TLS.
+"""Errors of a TLS handshake as errors of the client: an untrusted certificate, which is final, or a port without TLS.
 
 Source: RFC 8446, Alert Protocol; the names of the reasons are OpenSSL's.
 """
@@ -16,7 +16,7 @@ _REFUSED: Final = re.compile(
 """The alerts of a broker that requires a certificate and does not accept the client's."""
 
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
-"""Bytes that are no record of TLS; the names differ between versions of OpenSSL."""
+"""OpenSSL's reasons, which differ between its versions, if what is received is not a TLS record."""
 
 _ALERT_SECONDS: Final = 1.0
 """The wait for an alert: with TLS 1.3 a broker refuses a client's certificate only after the handshake."""
@@ -33,8 +33,8 @@ def untrusted(error: BaseException, address: str) -> UntrustedBroker | None:
     return cause
 
 
-def explained(error: ssl.SSLError, address: str) -> ConnectionLost | UntrustedBroker | None:
-    """Return the error to raise in place of a connection attempt's; None if that one says enough."""
+def handshake_error(error: ssl.SSLError, address: str) -> ConnectionLost | UntrustedBroker | None:
+    """Return the client's error for a failed TLS handshake; None if OpenSSL's error is to be raised as it is."""
     if error.reason in _NOT_TLS:
         text = f"{address} answers without TLS: use the broker's port for TLS, or a scheme without TLS here"
         return ConnectionLost(text, address=address)

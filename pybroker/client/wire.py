@@ -14,7 +14,7 @@ from pybroker import blocking
 from pybroker.client.conversation import Conversation, Ended
 from pybroker.client.errors import ClientError, ConnectionLost
 from pybroker.client.pending import Callbacks
-from pybroker.client.trust import explained
+from pybroker.client.trust import handshake_error
 from pybroker.client.uri import Address
 
 
@@ -150,7 +150,7 @@ class Dialler:
             async with asyncio.timeout(seconds if seconds < inf else None):
                 wire = await self._connect(address)
         except ssl.SSLError as error:
-            cause = explained(error, str(address))
+            cause = handshake_error(error, str(address))
             if cause is None:
                 raise
             raise cause from error

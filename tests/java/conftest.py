@@ -25,6 +25,12 @@ def programs(activemq_class_path: str, tmp_path_factory: pytest.TempPathFactory)
     return Programs(os.pathsep.join((str(classes), activemq_class_path)))
 
 
+@pytest.fixture(scope="module", params=["pybroker", "activemq"])
+def broker(request: pytest.FixtureRequest) -> str:
+    """The broker of a test that runs against each of both."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
 def laboratory(
     programs: Programs, start_activemq: Callable[[], ActiveMQProcess], request: pytest.FixtureRequest

@@ -93,11 +93,6 @@ def variant(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module", params=["pybroker", "activemq"])
-def broker(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
 def served(
     programs: Programs, broker: str, variant: str, directory: Path, tmp_path_factory: pytest.TempPathFactory

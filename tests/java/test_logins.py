@@ -35,11 +35,6 @@ EXPECTED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=["pybroker", "activemq"])
-def broker(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
 def ports(broker: str, programs: Programs, tmp_path_factory: Any) -> Iterator[tuple[int, int]]:
     """The ports for OpenWire and STOMP of a broker with one user."""

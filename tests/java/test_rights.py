@@ -105,11 +105,6 @@ def _toml() -> str:
     return "\n".join([*lines, "[temporary]", *(f'{right} = ["admins"]' for right in ("read", "write", "admin"))])
 
 
-@pytest.fixture(scope="module", params=["pybroker", "activemq"])
-def broker(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
 def ports(broker: str, programs: Programs, tmp_path_factory: Any) -> Iterator[tuple[int, int]]:
     """The ports for OpenWire and STOMP of a broker with these users and rules."""
